@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.service.process import reserved_port
@@ -20,6 +21,13 @@ def binaries() -> Path | None:
         return found[-1].parent
     plain = shutil.which("pg_ctl")
     return Path(plain).parent if plain else None
+
+
+def emptied(url: str) -> str:
+    """Return the address of a database, without any table."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return url
 
 
 class Server:

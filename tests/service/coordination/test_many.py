@@ -33,12 +33,7 @@ def database() -> Iterator[str]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "log.db")
-    import psycopg
-
-    found: str = request.getfixturevalue("database")
-    with psycopg.connect(found, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    return found
+    return postgres.emptied(request.getfixturevalue("database"))
 
 
 def with_services(url: str, work: Work, count: int = 3, replay: bool = True, **config: Any) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -48,10 +47,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     def new(kind: str) -> str:
         if kind == "sqlite":
             return str(tmp_path / f"store-{len(list(tmp_path.iterdir()))}.db")
-        url: str = request.getfixturevalue("server")
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-        return url
+        return postgres.emptied(request.getfixturevalue("server"))
 
     return new
 

@@ -31,10 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
     if request.param == "sqlite":
         return str(tmp_path / "log.db")
-    url: str = request.getfixturevalue("server")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    return url
+    return postgres.emptied(request.getfixturevalue("server"))
 
 
 def _run(*arguments: str) -> str:
@@ -89,8 +86,7 @@ def test_what_is_written_later_is_not_seen_and_nothing_can_be_written(store: str
 
 
 def test_a_database_without_a_store_is_named_and_left_as_it_is(server: str) -> None:
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    with psycopg.connect(postgres.emptied(server), autocommit=True) as connection:
         for read in (open_interactions, open_to_read):
             with pytest.raises(FileError, match="there is no store in the database"):
                 read(server)

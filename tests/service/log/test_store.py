@@ -48,9 +48,7 @@ def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """A function that opens the same empty store each time; the one before is closed first."""
     url = str(tmp_path / "log.db")
     if request.param == "postgresql":
-        url = request.getfixturevalue("database")
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        url = postgres.emptied(request.getfixturevalue("database"))
     opened: list[Store] = []
 
     def go() -> Store:
@@ -277,8 +275,7 @@ def test_a_store_that_is_not_there_is_not_made_where_one_must_be(database: str, 
         open_store(str(tmp_path / "empty.db"), create=False)
     assert sorted(file.name for file in tmp_path.glob("typo*")) == []
     assert (tmp_path / "empty.db").stat().st_size <= 4096  # SQLite's own header, but no table
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    with psycopg.connect(postgres.emptied(database), autocommit=True) as connection:
         with pytest.raises(FileError, match="there is no store in the database"):
             open_store(database, create=False)
         assert connection.execute("SELECT to_regclass('coterie_version')").fetchone() == (None,)

@@ -101,12 +101,10 @@ class Sequencer:
         self.refusing: str | None = STARTING  # why writes are refused, if they are
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # called when the store fails
         self.on_batch: Callable[[int, float], None] = lambda count, seconds: None  # called with each commit
-        self.lease = Lease(
-            store, "maintenance"
-        )  # of snapshots, retention, erasures, and policies that learn the log
-        self.jumps: deque[tuple[float, int]] = deque(
-            maxlen=10
-        )  # of the time of day: when applied, and by how much
+        # Of snapshots, retention, erasures, and policies that learn the log.
+        self.lease = Lease(store, "maintenance")
+        # Of the time of day: when applied, and by how much.
+        self.jumps: deque[tuple[float, int]] = deque(maxlen=10)
         self._current = time.monotonic()  # when the bandit was last known to be what the log says
         self._items: deque[_Item[Any]] = deque()
         self._writing = 0  # requests in the batch that is being written

@@ -89,7 +89,7 @@ def decide(
     if shown_by == "baseline":
         best = decision.guess
     ranking = decision.ranking_with(choice)
-    left = [k for k in range(len(ids)) if ids[k] in question.excluded] if question.excluded else []
+    left = _places(ids, question.excluded)
     if shown_by == "baseline":
         likely = 1.0
     elif chances is not None:
@@ -119,8 +119,8 @@ def decide(
         probability=likely,
         exploration=exploration,
         digest=digest,
-        excluded=tuple(left),
-        capped=tuple(k for k in range(len(ids)) if ids[k] in question.capped) if question.capped else (),
+        excluded=left,
+        capped=_places(ids, question.capped),
         deferred=question.deferred,
         x=contexts[choice].tobytes() if kind == "vectors" else None,
         reasons=pack_reasons(decision) if config.record_reasons else None,
@@ -135,11 +135,14 @@ def decide(
         alone=arm.alone,
         costs=costs.tobytes() if question.costs else None,
         price=question.price,
-        unaffordable=tuple(k for k in range(len(ids)) if ids[k] in question.unaffordable)
-        if question.unaffordable
-        else (),
+        unaffordable=_places(ids, question.unaffordable),
     )
     return record, decision
+
+
+def _places(ids: Sequence[str], names: frozenset[str]) -> tuple[int, ...]:
+    """Return where some actions are in the list."""
+    return tuple(k for k, name in enumerate(ids) if name in names) if names else ()
 
 
 def _own_choices(decision: Decision, policy: Policy, config: Config) -> tuple[float, bool]:

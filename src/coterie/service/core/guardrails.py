@@ -21,7 +21,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Config, Guardrail
 from coterie.service.trial.assignment import policies_of, shares
 from coterie.service.trial.intervals import Interval
-from coterie.service.trial.lift import Sums, from_bound
+from coterie.service.trial.lift import Sums, average, from_bound
 
 MOST_PARTS = 64  # names of parts in a loop
 FEWEST = 100  # users; with fewer, no guardrail is broken
@@ -85,6 +85,10 @@ class Guard(Struct):
     start: int  # the position of the record since which decisions count
     sums: dict[str, Sums] = {}  # of the values minus the bound
     broken: dict[str, Broken] = {}
+
+    def mean(self, arm: str) -> float:
+        """Return the average of an arm's values."""
+        return (average(self.sums[arm]) or 0.0) + self.rail.bound
 
 
 class Guards(Struct):
@@ -150,8 +154,7 @@ class Guards(Struct):
             sums.add(value, n, s)
             interval = measured(rail, sums, self.parts[rail.part])
             if interval is not None and is_beyond(rail, interval):
-                mean = sums.earned / sums.learned + rail.bound
-                guard.broken[arm] = Broken(at, sums.users, mean, interval)
+                guard.broken[arm] = Broken(at, sums.users, guard.mean(arm), interval)
                 found.append(broken_text(rail, arm, guard.broken[arm]))
         return found
 
@@ -190,9 +193,14 @@ def rails_of(config: Config) -> tuple[Guardrail, ...]:
     return () if config.guardrails is UNSET else config.guardrails
 
 
+def weights_of(config: Config) -> Mapping[str, float]:
+    """Return what the parts of a reward are worth."""
+    return {} if config.payoff is UNSET else config.payoff
+
+
 def check_guardrails(config: Config) -> None:
     """Raise if a weight or a bound is not a finite number, or a guardrail has not one bound."""
-    for name, weight in ({} if config.payoff is UNSET else config.payoff).items():
+    for name, weight in weights_of(config).items():
         if not math.isfinite(weight):
             raise ParameterError(f"the weight of the part {name!r} is {weight}, expected a finite number")
     for rail in rails_of(config):
@@ -214,7 +222,7 @@ def check_guardrails(config: Config) -> None:
 
 def check_known(config: Config, known: Mapping[str, Part]) -> None:
     """Raise if a guardrail is on a part that no reward ever had, and that `payoff` does not name."""
-    weights = {} if config.payoff is UNSET else config.payoff
+    weights = weights_of(config)
     for rail in rails_of(config):
         if rail.part not in known and rail.part not in weights:
             there = ", ".join(map(repr, sorted({*known, *weights}))) or "none"
@@ -236,7 +244,7 @@ def value_of(
         raise Problem(422, "too_many_parts", message)
     if value is not None:
         return value
-    weights = {} if config.payoff is UNSET else config.payoff
+    weights = weights_of(config)
     if not weights.keys() & parts:
         have = f"the parts {', '.join(map(repr, parts))}, which" if parts else "no parts, and"
         message = (

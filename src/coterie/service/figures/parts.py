@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from coterie.service.core.guardrails import Broken, Guards, Tally, measured
+from coterie.service.core.guardrails import Broken, Guards, Tally, measured, weights_of
 from coterie.service.settings import Config
 from coterie.service.trial.intervals import Interval
 
@@ -42,7 +42,7 @@ class GuardrailReport(Struct, frozen=True, rename="camel"):
 
 def part_reports(guards: Guards, config: Config) -> list[PartReport]:
     """Return the report of each part, by name."""
-    weights = config.payoff or {}
+    weights = weights_of(config)
     return [
         PartReport(
             name,
@@ -64,9 +64,10 @@ def guardrail_reports(guards: Guards) -> list[GuardrailReport]:
         if not guard.sums:
             found.append(GuardrailReport(*report, "", 0, None, None, None))
         for arm, sums in guard.sums.items():
-            mean = sums.earned / sums.learned + rail.bound
             interval = measured(rail, sums, guards.parts[rail.part])
-            found.append(GuardrailReport(*report, arm, sums.users, mean, interval, guard.broken.get(arm)))
+            found.append(
+                GuardrailReport(*report, arm, sums.users, guard.mean(arm), interval, guard.broken.get(arm))
+            )
     return found
 
 

@@ -1,42 +1,38 @@
 """The configuration that decisions are made by."""
 
-from typing import Annotated, Any
+from typing import Any, Union, get_args
 
 import msgspec
 from litestar import Response, get, put
 from litestar.datastructures import State
 from litestar.params import RawBody
-from msgspec import UNSET, Meta, Struct
+from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read_counts
-from coterie.service.settings import (
-    Budget,
-    Cap,
-    Challenger,
-    Config,
-    Guardrail,
-    PartName,
-    PartValue,
-    Share,
-)
+from coterie.service.settings import Config
 from coterie.service.trial.lift import SMALLEST_LIFT
 
-_fields: list[Any] = [
-    (f.name, f.type, msgspec.field(default_factory=dict) if f.default is msgspec.NODEFAULT else f.default)
-    for f in msgspec.structs.fields(Config)
-    if f.default is not UNSET
-]
 # What a configuration has only where it is set; these values are for "not set".
 ABSENT: dict[str, Any] = {"holdback": 0.0, "challenger": None, "ignored": "", "smallest_lift": SMALLEST_LIFT}
 ABSENT |= {"caps": (), "budget": None, "payoff": {}, "guardrails": ()}
-_fields += [("holdback", Share, ABSENT["holdback"]), ("challenger", Challenger | None, ABSENT["challenger"])]
-_fields += [("ignored", Annotated[str, Meta(max_length=64)], ABSENT["ignored"])]
-_fields += [("smallest_lift", Annotated[float, Meta(gt=0, le=1)], ABSENT["smallest_lift"])]
-_fields += [("caps", Annotated[tuple[Cap, ...], Meta(max_length=1000)], ABSENT["caps"])]
-_fields += [("budget", Budget | None, ABSENT["budget"])]
-_fields += [("payoff", Annotated[dict[PartName, PartValue], Meta(max_length=64)], {})]
-_fields += [("guardrails", Annotated[tuple[Guardrail, ...], Meta(max_length=16)], ABSENT["guardrails"])]
+
+
+def _field(info: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+    """Return a field of the configuration, which has a value where it is not set."""
+    if info.default is not UNSET:
+        default = info.default
+        return info.name, info.type, msgspec.field(default_factory=dict) if default is NODEFAULT else default
+    absent = ABSENT[info.name]
+    kinds = tuple(kind for kind in get_args(info.type) if kind is not UnsetType)
+    return info.name, Union[(*kinds, None) if absent is None else kinds], absent  # noqa: UP007
+
+
+_fields = [
+    _field(info)
+    for info in msgspec.structs.fields(Config)
+    if info.default is not UNSET or info.name in ABSENT  # the others are only in logs of earlier versions
+]
 # The same fields with names in camel case.
 ConfigBody: Any = msgspec.defstruct(
     "ConfigBody", _fields, rename="camel", forbid_unknown_fields=True, frozen=True

@@ -37,9 +37,8 @@ class RankBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 class RewardBody(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     """What a decision was worth."""
 
-    value: Annotated[float, Meta(ge=-1, le=1)] | None = (
-        None  # without it, `payoff` says what the parts are worth
-    )
+    # Without it, `payoff` in the configuration says what the parts are worth.
+    value: Annotated[float, Meta(ge=-1, le=1)] | None = None
     parts: Annotated[dict[PartName, PartValue], Meta(max_length=16)] = {}
     reward_id: Id | None = None  # distinguishes a retry from a second reward if several count
     cost: Annotated[float, Meta(ge=0, le=1e12)] | None = None  # of the decision, in place of its action's
