@@ -30,6 +30,12 @@ class PassingError(StoreError):
     said = "the store takes no records for now"
 
 
+class AloneError(PassingError):
+    """A tool has the store for itself, or needs it, and others use it."""
+
+    said = "a tool uses the store"
+
+
 class FullError(PassingError):
     """There is no room."""
 

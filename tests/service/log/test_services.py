@@ -15,7 +15,14 @@ from coterie.service.core.records import Index, Rank, Record, Reward, Tick, enco
 from coterie.service.log.store import Append, Store, open_store
 from coterie.service.settings import Config
 from coterie.service.snapshots.recovery import ScrubbedMeanwhileError, relearn
-from coterie.service.store_errors import InUseError, StaleError, TakenError, keep_trying
+from coterie.service.store_errors import (
+    AloneError,
+    BrokenError,
+    InUseError,
+    StaleError,
+    TakenError,
+    keep_trying,
+)
 from tests.service import postgres
 from tests.service import postgres_faults as faults
 from tests.service.crash_press import Facts, Sender
@@ -62,6 +69,41 @@ def test_a_tool_needs_the_store_for_itself(url: str) -> None:
         closing(open_store(url, shared=True)).__exit__()
     with closing(open_store(url)):
         pass
+
+
+def test_a_service_that_is_cut_off_does_not_write_beside_a_tool_nor_after_it() -> None:
+    with postgres.server() as url:
+        with closing(open_store(url, shared=True)) as opened:
+            service: Any = opened
+            service.append(_tick(0))
+            service.take_lease("work")
+            for name in ("lease", "read", "write"):
+                with pytest.raises(InUseError, match="stop that one first"):
+                    open_store(url)
+                service._sessions[name].close()
+            with closing(open_store(url)) as tool:
+                for work in (service.end, lambda: service.append(_tick(1)), lambda: service.take_lease("work")):
+                    with pytest.raises(AloneError, match="in use by another"):
+                        work()
+                tool.cut(0)
+                tool.append(_tick(0))
+            for work in (service.end, lambda: service.append(_tick(1)), lambda: service.take_lease("work")):
+                with pytest.raises(BrokenError, match="a tool has used the database"):
+                    work()
+        with closing(open_store(url, shared=True)) as next_one:
+            assert next_one.end() == 1
+
+
+def test_a_service_that_is_cut_off_goes_on_if_no_tool_came() -> None:
+    with postgres.server() as url:
+        with closing(open_store(url)):  # before it
+            pass
+        with closing(open_store(url, shared=True)) as opened:
+            service: Any = opened
+            for session in service._sessions.values():
+                session.close()
+            service.append(_tick(0))
+            assert service.end() == 1
 
 
 def test_a_lease_has_one_holder_and_is_free_when_it_was_dropped_or_its_holder_is_gone(url: str) -> None:

@@ -19,6 +19,7 @@ from coterie.service.core.records import Index
 from coterie.service.log.store import VERSION, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 from coterie.service.store_errors import (
+    AloneError,
     BrokenError,
     FullError,
     InUseError,
@@ -67,6 +68,9 @@ INSERT INTO coterie_leases VALUES (%(name)s, %(me)s, 1)
 ON CONFLICT (name) DO UPDATE SET holder = EXCLUDED.holder, beat = coterie_leases.beat + 1
 WHERE coterie_leases.holder IN ('', EXCLUDED.holder)
    OR (coterie_leases.holder, coterie_leases.beat) = (%(holder)s, %(beat)s)
+"""
+TOOL = """
+INSERT INTO coterie_leases VALUES ('tool', '', 1) ON CONFLICT (name) DO UPDATE SET beat = coterie_leases.beat + 1
 """
 # One statement, so that no lock is held while the client is asked for more: a client that is stopped stops nobody.
 APPEND = """
@@ -165,12 +169,9 @@ class PostgresStore(Store):
         self._me = secrets.token_hex(8)  # as the holder of a lease
         self._beats: dict[str, _Beat] = {}
         self._ahead: int | None = None  # milliseconds of the server's time of day, of the steady time here
+        self._tools: int | None = None  # how often a tool has used the database alone
         try:
-            self._prepare()
-            if not self._beside_owner:
-                self._use(PATIENCE)
-                self.end()  # and the time
-            self._session("read")
+            self._open(time.monotonic() + PATIENCE)
         except psycopg.Error as error:
             self._release()
             # The URL may hold a password, so it is not part of the message.
@@ -178,6 +179,20 @@ class PostgresStore(Store):
         except BaseException:
             self._release()
             raise
+
+    def _open(self, end: float) -> None:
+        """Connect; whoever has the database alone may be about to end."""
+        while True:
+            try:
+                self._prepare()
+                self._session("read")
+                if not self._beside_owner:
+                    self.end()  # and the time
+                return
+            except AloneError as error:
+                if time.monotonic() >= end:
+                    raise InUseError(f"{error}; stop that one first") from error
+                time.sleep(0.05)
 
     def _session(self, name: str) -> Session:
         """Return a session, connected again if it was lost."""
@@ -195,8 +210,11 @@ class PostgresStore(Store):
             if name == "lease":
                 # Not lost by a crash of the server that matters: a lease that nobody renews is free.
                 found.execute("SET synchronous_commit = off")
-                if self._shared:
-                    found.execute("SELECT pg_try_advisory_lock_shared(%s)", (LOCK,))
+            try:
+                self._use(found, name)
+            except BaseException:
+                found.close()
+                raise
             if self._moment:
                 found.execute("SET idle_in_transaction_session_timeout = 0")
                 found.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -217,17 +235,26 @@ class PostgresStore(Store):
 
     # Others.
 
-    def _use(self, patience: float) -> None:
-        """Hold the lock of whoever uses the database; a service that has just ended may hold it for a moment more."""
-        end = time.monotonic() + patience
+    def _use(self, session: Session, name: str) -> None:
+        """Hold the lock of whoever uses the database: a service in all its sessions, a tool alone in the one that writes.
+
+        A service that was cut off while a tool had the database does not know what the log says now.
+        """
+        if self._beside_owner or not (self._shared or name == "write"):
+            return
         kind = "_shared" if self._shared else ""
-        while True:
-            row = self._lease.execute(f"SELECT pg_try_advisory_lock{kind}(%s)", (LOCK,)).fetchone()
-            if row is not None and row[0]:
-                return
-            if time.monotonic() >= end:
-                raise InUseError("the database is in use by another coterie; stop that one first")
-            time.sleep(0.05)
+        row = session.execute(f"SELECT pg_try_advisory_lock{kind}(%s)", (LOCK,)).fetchone()
+        if row is None or not row[0]:
+            raise AloneError("the database is in use by another coterie")
+        if not self._made("coterie_leases", session):
+            return  # it is new
+        if not self._shared:
+            session.execute(TOOL)
+        row = session.execute("SELECT beat FROM coterie_leases WHERE name = 'tool'").fetchone()
+        tools = 0 if row is None else int(row[0])
+        if self._shared and self._tools not in (None, tools):
+            raise BrokenError("a tool has used the database alone while the connection to it was lost")
+        self._tools = tools
 
     def take_lease(self, name: str) -> bool:
         """Take a lease if it is free, or renew it."""
@@ -261,7 +288,7 @@ class PostgresStore(Store):
                 self._lease.execute(
                     "UPDATE coterie_leases SET holder = '' WHERE name = %s AND holder = %s", (name, self._me)
                 )
-            except psycopg.Error:  # it ends by itself
+            except (psycopg.Error, StoreError):  # it ends by itself
                 self._drop("lease")
 
     def time(self) -> int:
@@ -357,16 +384,16 @@ class PostgresStore(Store):
     def _has(self, table: str) -> bool:
         return bool(self._rows("SELECT to_regclass(?) IS NOT NULL", f"coterie_{table}")[0][0])
 
-    def _made(self, table: str) -> bool:
+    def _made(self, table: str, session: Session) -> bool:
         """Do what `_has` does, before there is a reading connection."""
-        row = self._write.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
+        row = session.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
         return row is not None and bool(row[0])
 
     def _prepare(self) -> None:
         """Make the tables that are missing, and check the version of the store."""
-        if not self._made("coterie_version") and not self._create:
+        if not self._made("coterie_version", self._write) and not self._create:
             raise FileError("there is no store in the database; name the one `coterie serve` was given")
-        if not (self._moment or self._made("coterie_leases")):
+        if not (self._moment or self._made("coterie_leases", self._write)):
             session = self._write
             with session.transaction():
                 session.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK - 1,))  # one process at a time
