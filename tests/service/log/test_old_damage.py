@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from coterie.cli.app import app
 from coterie.errors import FileError
 from coterie.service.backup import back_up, restore
+from coterie.service.coordination.client_decisions import Decided
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.records import Rank, Tick, flatten
 from coterie.service.log.damage import Damaged, drop_damaged, find_damage, readable
@@ -109,6 +110,22 @@ def test_the_service_starts_says_it_and_goes_on(
             assert again.status_code in ((201, 404) if lost else (201,))
         assert client.get("/v1/decisions").status_code == 200
         assert client.delete("/v1/users/user-1").status_code == 204
+
+
+def test_a_decision_of_a_client_takes_the_place_of_one_that_is_lost(damaged: tuple[Path, Damaged]) -> None:
+    path, found = damaged
+    places = [k for k in range(N) if found.first <= 1 + 2 * k <= found.last]
+    assert places
+
+    async def keep(coordinator: Coordinator) -> None:
+        coordinator.bandit.events.clear()  # they have left memory long ago
+        asked = [ask(f"event-{k}", f"user-{k % 3}") for k in (*places, 100)]
+        decided = [Decided(one, [0, 1, 2], [0.5, 0.25, 0.25]) for one in asked]
+        assert await coordinator.keep_decisions(decided) == len(decided)
+        assert await coordinator.keep_decisions(decided) == 0
+        assert (await coordinator.rank(asked[0])).probability == 0.5
+
+    with_coordinator(settings_of(path), keep)
 
 
 @pytest.mark.parametrize(("user", "dropped"), [("user-2", True), ("user-1", False)])

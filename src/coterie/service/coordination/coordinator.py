@@ -161,7 +161,6 @@ class Coordinator:
             logged, gone = await self._logged(found), found.position
             if logged is not None:
                 return logged
-            await in_thread(sequencer.log.free, question.event)
 
     async def what_if(self, question: Question) -> Rank:
         """Return what would be decided now; nothing is recorded."""
@@ -183,8 +182,6 @@ class Coordinator:
             if await self._logged(first) is not None:
                 return await self._slots_again(questions)
             gone = first.position
-            for question in questions:
-                await in_thread(self.sequencer.log.free, question.event)
 
     def _rank_slots(
         self, questions: Sequence[Question], check: Check, gone: int | None = None
@@ -331,8 +328,6 @@ class Coordinator:
             return None
         try:
             found = await in_thread(self.sequencer.log.find, event)
-            if found is None:
-                await in_thread(self.sequencer.log.free, event)
         except (FileError, StoreError) as error:
             message = f"it cannot be found out whether event {event!r} was decided before: {error}"
             raise Problem(503, "not_readable", message, 1) from error

@@ -24,7 +24,7 @@ from coterie.service.coordination.turns import Turns
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.draft import Draft, PostponedError
 from coterie.service.core.events import Outcome
-from coterie.service.core.records import Forget, Record, Tick, index_of, join, pack_content
+from coterie.service.core.records import Forget, Rank, Record, Tick, index_of, join, pack_content
 from coterie.service.core.workload import long_to_apply
 from coterie.service.log.erasure import scrub
 from coterie.service.log.reading import LogReader
@@ -226,6 +226,8 @@ class Sequencer:
             return True
         except TakenError as error:
             if len(taken) == 1:
+                if await in_thread(self._free, draft):
+                    return False
                 taken[0].fail(Problem(503, "not_stored", error.said, 1))
             again = [item for item in (*taken, *later) if not item.future.done()]
             for item in again:
@@ -277,6 +279,11 @@ class Sequencer:
             raise
         except Exception as error:  # after any error, what the disk holds is not known
             raise BrokenError(f"writing to the store failed: {type(error).__name__}: {error}") from error
+
+    def _free(self, draft: Draft) -> bool:
+        """Let events be decided that the index has, but whose decisions cannot be read; returns whether there are any."""
+        events = [record.event for record in draft.records if isinstance(record, Rank)]
+        return any([self.log.free(event) for event in events])
 
     def _fail(self, items: Sequence[_Item[Any]], error: StoreError) -> None:
         lost = isinstance(error, LostError)

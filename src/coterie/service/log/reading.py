@@ -43,11 +43,13 @@ class LogReader:
         found = None if position is None else self.decision(position)
         return found if found is not None and found.event == event else None
 
-    def free(self, event: str) -> None:
-        """Let an event be decided again if its decision cannot be read, though the index has it."""
+    def free(self, event: str) -> bool:
+        """Let an event be decided again if its decision cannot be read, though the index has it; says if that is so."""
         position = self.locate(event)
-        if position is not None and self.decision(position) is None:
-            self._store.drop_event(event, position)
+        if position is None or self.decision(position) is not None:
+            return False
+        self._store.drop_event(event, position)
+        return True
 
     def forget_cache(self) -> None:
         """Forget what was read, after the log was rewritten."""
