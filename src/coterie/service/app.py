@@ -3,6 +3,8 @@
 import asyncio
 import gc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -16,13 +18,12 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client import generate_latest
 
 from coterie import __version__
-from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.sequencer import STARTING
 from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
 from coterie.service.evaluations.job_queue import Evaluations
-from coterie.service.evaluations.schedule import keep_optimising
+from coterie.service.evaluations.schedule import LOOK_EVERY, optimise_if_due
 from coterie.service.http.access import OPEN, READ, check_access, open_paths
 from coterie.service.http.compatible import PREFIX, check_form
 from coterie.service.http.error_answers import respond
@@ -33,8 +34,8 @@ from coterie.service.http.openapi import document
 from coterie.service.http.routes import configuration, decisions, items, page, statistics, users
 from coterie.service.http.routes import evaluations as evaluation_routes
 from coterie.service.http.telemetry import Spans
-from coterie.service.logs import log
 from coterie.service.personalizer import routes as personalizer
+from coterie.service.repeating import repeat
 from coterie.service.store_errors import PassingError
 from coterie.service.threads import in_thread
 
@@ -114,8 +115,10 @@ def create_app(
         await asyncio.to_thread(warm_up, coordinator.bandit.config)
         gc.freeze()  # what the start made stays; collecting it would block the event loop for 0.1 s
         await evaluations.start()
-        tasks.append(asyncio.create_task(_follow_keys(keyring, coordinator)))
-        tasks.append(asyncio.create_task(keep_optimising(coordinator, evaluations)))
+        follow = partial(_follow_keys, keyring, coordinator)
+        tasks.append(asyncio.create_task(repeat(follow, KEYS_EVERY, "reading the keys")))
+        optimise = partial(optimise_if_due, coordinator, evaluations)
+        tasks.append(asyncio.create_task(repeat(optimise, LOOK_EVERY, "automatic optimisation")))
         if demo:
             tasks.append(asyncio.create_task(live(coordinator)))
         coordinator.preparing = False
@@ -181,14 +184,8 @@ def _may(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandl
 
 async def _follow_keys(keyring: Keyring, coordinator: Coordinator) -> None:
     """Take over keys that `coterie keys` made or dropped."""
-    while True:
-        await asyncio.sleep(KEYS_EVERY)
-        try:
-            keyring.renew(await in_thread(coordinator.store.keys))
-        except PassingError as error:  # the coordinator says so, too
-            log.debug(f"the keys cannot be read now: {error}")
-        except CoterieError as error:  # the keys stay as they were
-            log.error(f"the keys cannot be read: {error}")
+    with suppress(PassingError):  # the coordinator says so; the keys stay as they were
+        keyring.renew(await in_thread(coordinator.store.keys))
 
 
 def _directly(

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,6 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
-from coterie.service import app as app_module
 from coterie.service import serve as serve_module
 from coterie.service.app import _follow_keys
 from coterie.service.coordination.coordinator import Coordinator
@@ -27,6 +27,7 @@ from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.problems import Problem
+from coterie.service.repeating import repeat
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
@@ -459,7 +460,7 @@ def test_a_restart_of_postgresql_is_survived(logged: pytest.LogCaptureFixture) -
         coordinator.availability.pauses = (0.02, 0.04)
         await coordinator.start()
         keyring = Keyring([], [])
-        following = asyncio.create_task(_follow_keys(keyring, coordinator))
+        following = asyncio.create_task(repeat(partial(_follow_keys, keyring, coordinator), 0.02, "keys"))
         for round_ in range(2):
             await coordinator.rank(ask(f"before {round_}"))
             await coordinator.reward(f"before {round_}", 1.0)
@@ -486,8 +487,7 @@ def test_a_restart_of_postgresql_is_survived(logged: pytest.LogCaptureFixture) -
         assert snapshot.dump(recover(store, from_empty=True)) == state
         store.close()
 
-    with postgres.controlled() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app_module, "KEYS_EVERY", 0.02)
+    with postgres.controlled() as server:
         asyncio.run(go(server))
 
 

@@ -82,7 +82,11 @@ def test_a_service_that_is_cut_off_does_not_write_beside_a_tool_nor_after_it() -
                     open_store(url)
                 service._sessions[name].close()
             with closing(open_store(url)) as tool:
-                for work in (service.end, lambda: service.append(_tick(1)), lambda: service.take_lease("work")):
+                for work in (
+                    service.end,
+                    lambda: service.append(_tick(1)),
+                    lambda: service.take_lease("work"),
+                ):
                     with pytest.raises(AloneError, match="in use by another"):
                         work()
                 tool.cut(0)

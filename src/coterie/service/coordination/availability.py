@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import final
 
 from coterie.errors import CoterieError
-from coterie.service.coordination.sequencer import SAY_EVERY, Sequencer
+from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.logs import log
 from coterie.service.problems import Problem
+from coterie.service.repeating import SAY_EVERY
 from coterie.service.snapshots.recovery import Progress
 from coterie.service.store_errors import BrokenError, PassingError, StoreError
 
@@ -71,10 +72,12 @@ class Availability:
                 sequencer.refusing = None
                 log.warning("the store takes records again, and new work is accepted")
                 return
-            except CoterieError as error:
+            except Exception as error:  # whatever it is, work is refused until the store takes a record
                 cause = error.__cause__ if isinstance(error, Problem) else error
                 if isinstance(cause, StoreError):
                     await self._pause(cause, tries, 0.0)
+                else:
+                    log.exception("the store could not be tried")
                 tries += 1
 
     async def _pause(self, error: StoreError, tries: int, most: float = 600.0) -> None:

@@ -11,18 +11,20 @@ from typing import final
 from coterie.errors import CoterieError, FileError
 from coterie.service.clock import JUMP
 from coterie.service.coordination.rules import retention_days
-from coterie.service.coordination.sequencer import Sequencer
+from coterie.service.coordination.sequencer import TAIL_EVERY, Sequencer
 from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
 from coterie.service.log.damage import Damaged, find_damage
 from coterie.service.log.retention import remove_old
 from coterie.service.logs import log
 from coterie.service.problems import Problem
+from coterie.service.repeating import repeat
 from coterie.service.settings import Settings
 from coterie.service.store_errors import StoreError
 from coterie.service.threads import in_thread
 
 TICK_EVERY = 0.25  # seconds
+IDS_EVERY = 1.0  # seconds
 SAME_JUMP = 10.0  # seconds within which all services notice that the time of day jumped
 
 
@@ -43,8 +45,19 @@ class Background:
 
     def start(self) -> list[asyncio.Task[None]]:
         """Start the tasks."""
-        work = (self._pass_time(), self._keep_asking(), self.check_log(), self._sequencer.tail())
+        sequencer = self._sequencer
+        work = (
+            repeat(self._pass_time, TICK_EVERY, "ending waits and keeping snapshots"),
+            repeat(self._ask_if_accepting, exploring.EVERY, "deciding the last hour's questions again"),
+            repeat(sequencer.look, TAIL_EVERY, "following the log"),
+            repeat(self._know_ids, IDS_EVERY, "reading the ids of events", at_once=True),
+            self.check_log(),
+        )
         return [asyncio.create_task(one) for one in work]
+
+    async def _know_ids(self) -> None:
+        """Read which events there are, after the start and when most of those known are no longer in the log."""
+        await in_thread(self._sequencer.store.read_ids)
 
     async def check_log(self) -> None:
         """Read the whole log once, because a start reads only what comes after the snapshot."""
@@ -71,18 +84,13 @@ class Background:
 
     async def _pass_time(self) -> None:
         sequencer = self._sequencer
-        while True:
-            await asyncio.sleep(TICK_EVERY)
-            with suppress(StoreError, FileError):  # the tail tells
-                await in_thread(sequencer.store.end)  # which tells the time of day that all services have
-            if sequencer.refusing is None:
-                with suppress(Problem):
-                    await self.tick()
-                if sequencer.bandit.position - self.snapshot_at >= self._settings.snapshot_every:
-                    try:
-                        await self._save()
-                    except CoterieError as error:  # the log alone is enough
-                        log.error(f"a snapshot failed: {error}")
+        with suppress(StoreError, FileError):  # following the log tells
+            await in_thread(sequencer.store.end)  # which tells the time of day that all services have
+        if sequencer.refusing is None:
+            with suppress(Problem):
+                await self.tick()
+            if sequencer.bandit.position - self.snapshot_at >= self._settings.snapshot_every:
+                await self._save()  # if it fails, the log alone is enough
 
     async def _save(self) -> None:
         """Keep a snapshot, and remove what is too old, unless another service has done so."""
@@ -116,12 +124,9 @@ class Background:
                 "wait for their rewards; raise max-log-bytes, or lower the wait"
             )
 
-    async def _keep_asking(self) -> None:
-        while True:
-            await asyncio.sleep(exploring.EVERY)
-            if self._sequencer.refusing is None:
-                with suppress(CoterieError):  # the next time is soon
-                    await self.ask_again()
+    async def _ask_if_accepting(self) -> None:
+        if self._sequencer.refusing is None:
+            await self.ask_again()
 
     async def ask_again(self) -> None:
         """Find how many best guesses of the last hour would change now; each question takes a turn of its own."""

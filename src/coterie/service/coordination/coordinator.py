@@ -100,7 +100,6 @@ class Coordinator:
         sequencer.refusing = None
         await self.configure(*first_rules(self.settings, self.bandit, self.engine))
         await sequencer.scrub()
-        self._tasks.append(asyncio.create_task(in_thread(store.read_ids)))
         self._tasks += self.background.start()
 
     async def stop(self) -> None:
@@ -329,7 +328,8 @@ class Coordinator:
         try:
             found = await in_thread(self.sequencer.log.find, event)
         except (FileError, StoreError) as error:
-            message = f"it cannot be found out whether event {event!r} was decided before: {error}"
+            said = error.said if isinstance(error, StoreError) else str(error)
+            message = f"it cannot be found out whether event {event!r} was decided before: {said}"
             raise Problem(503, "not_readable", message, 1) from error
         return None if found is None or found.user in self.bandit.forgotten else found
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from numpy.linalg import LinAlgError
 
-from coterie.errors import ContextError, FileError, UnavailableError
+from coterie.errors import ContextError, UnavailableError
 from coterie.service.clock import Clock
 from coterie.service.coordination.lease import Lease
 from coterie.service.coordination.turns import Turns
@@ -51,7 +51,6 @@ FEW = 64  # records of others that are applied in the event loop at once
 SYNC_AFTER = 0.5  # seconds, for the level that promises one
 TAIL_EVERY = 0.025  # seconds between two looks for what others have written
 PATIENCE = 3.0  # seconds behind the log, because it cannot be read, after which new work is refused
-SAY_EVERY = 60.0  # seconds between two lines about the same trouble
 
 
 class Written(NamedTuple, Generic[T]):
@@ -281,9 +280,9 @@ class Sequencer:
             raise BrokenError(f"writing to the store failed: {type(error).__name__}: {error}") from error
 
     def _free(self, draft: Draft) -> bool:
-        """Let events be decided that the index has, but whose decisions cannot be read; returns whether there are any."""
+        """Let events be decided that the index has, but whose decisions cannot be read; says if there are any."""
         events = [record.event for record in draft.records if isinstance(record, Rank)]
-        return any([self.log.free(event) for event in events])
+        return sum(self.log.free(event) for event in events) > 0
 
     def _fail(self, items: Sequence[_Item[Any]], error: StoreError) -> None:
         lost = isinstance(error, LostError)
@@ -308,20 +307,15 @@ class Sequencer:
 
     # Following.
 
-    async def tail(self) -> None:
-        """Apply what other services write, for ever."""
-        said = -SAY_EVERY
-        while True:
-            await asyncio.sleep(TAIL_EVERY)
-            try:
-                if self.behind > TAIL_EVERY:
-                    await self.follow()
-            except (StoreError, FileError) as error:
-                if isinstance(error, StoreError) and self.behind > PATIENCE:
-                    self.on_failure(error)
-                elif time.monotonic() > said + SAY_EVERY:
-                    said = time.monotonic()
-                    log.error(f"the log cannot be followed, trying again: {error}")
+    async def look(self) -> None:
+        """Apply what other services have written, if there was no look at it just now."""
+        try:
+            if self.behind > TAIL_EVERY:
+                await self.follow()
+        except StoreError as error:
+            if self.behind > PATIENCE:
+                self.on_failure(error)
+            raise
 
     async def follow(self) -> bool:
         """Apply all that other services have written so far, and return whether there was something."""

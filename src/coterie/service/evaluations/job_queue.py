@@ -31,6 +31,7 @@ from coterie.service.evaluations.jobs import (
 )
 from coterie.service.evaluations.search import with_policy
 from coterie.service.problems import Problem
+from coterie.service.repeating import repeat
 from coterie.service.settings import Config
 from coterie.service.store_errors import PassingError, StoreError, keep_trying
 from coterie.service.threads import in_thread
@@ -62,7 +63,8 @@ class Evaluations:
     async def start(self) -> None:
         """Read the stored jobs, and run those that are not finished."""
         await self.refresh()
-        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._keep_looking())]
+        look = repeat(self._look, LOOK_EVERY, "reading the evaluations")
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(look)]
 
     async def stop(self) -> None:
         """End the running job; the next start begins it again."""
@@ -89,11 +91,9 @@ class Evaluations:
             self._run.end()
         self._waiting.set()
 
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
-            with suppress(CoterieError):  # the next look is soon
-                await self.refresh()
+    async def _look(self) -> None:
+        with suppress(PassingError):  # the coordinator says so
+            await self.refresh()
 
     def every(self, kind: JobKind) -> list[Job]:
         """Return all jobs of a kind, the newest first."""
@@ -141,10 +141,14 @@ class Evaluations:
     async def delete(self, kind: JobKind, name: str) -> None:
         """Delete a job, and end it if it runs."""
         job = self.find(kind, name)
-        del self.jobs[job.key]
+        del self.jobs[job.key]  # at once, so that its process does not store it again
+        try:
+            await self._store(lambda: self.coordinator.store.drop_evaluation(_name(job)))
+        except CoterieError:
+            self.jobs[job.key] = job
+            raise
         if self._run is not None and self._run.work.job.key == job.key:
             self._run.end()
-        await self._store(lambda: self.coordinator.store.drop_evaluation(_name(job)))
 
     async def apply(self, name: str, policy: str) -> Job:
         """Apply one of the evaluated policies; it first learns the log."""
@@ -195,6 +199,8 @@ class Evaluations:
                     job = next(self._open(), None)
                     if job is not None:
                         await self._do(job)
+            except PassingError:
+                await asyncio.sleep(LOOK_EVERY)  # it stays open
             except Exception as error:  # the next job may succeed
                 log.exception("an evaluation failed")
                 said = error.said if isinstance(error, StoreError) else str(error)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from typing import Any, NamedTuple
 
-from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.rules import OPTIMISATION
 from coterie.service.durations import format_duration, parse_duration
@@ -60,16 +59,6 @@ def automatic(coordinator: Coordinator) -> Job:
     policies = policies_of([], True, coordinator.bandit.config, coordinator.engine)
     name = f"automatic {moment(now)}"
     return Job(name, "evaluation", name, 0, now + 1, now, policies, automatic=True)
-
-
-async def keep_optimising(coordinator: Coordinator, evaluations: Evaluations) -> None:
-    """Check regularly whether an optimisation is due, and start it."""
-    while True:
-        await asyncio.sleep(LOOK_EVERY)
-        try:
-            await optimise_if_due(coordinator, evaluations)
-        except CoterieError as error:
-            log.error(f"automatic optimisation could not start: {error}")
 
 
 async def optimise_if_due(coordinator: Coordinator, evaluations: Evaluations) -> Job | None:

@@ -236,7 +236,7 @@ class PostgresStore(Store):
     # Others.
 
     def _use(self, session: Session, name: str) -> None:
-        """Hold the lock of whoever uses the database: a service in all its sessions, a tool alone in the one that writes.
+        """Hold the lock of whoever uses the database: a service in all its sessions, a tool in the one that writes.
 
         A service that was cut off while a tool had the database does not know what the log says now.
         """

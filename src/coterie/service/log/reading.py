@@ -44,7 +44,7 @@ class LogReader:
         return found if found is not None and found.event == event else None
 
     def free(self, event: str) -> bool:
-        """Let an event be decided again if its decision cannot be read, though the index has it; says if that is so."""
+        """Let an event be decided again if its decision cannot be read, though the index has it; says if so."""
         position = self.locate(event)
         if position is None or self.decision(position) is not None:
             return False

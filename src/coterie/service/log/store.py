@@ -25,6 +25,7 @@ VERSION = 3
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
 PAGE_OF_IDS = 10_000  # event ids read at a time
+SPARE_IDS = 1_000_000  # of removed events that may stay known
 COLUMNS = {  # of each table, the key first
     "log": "first, count, version, checksum, body",
     "users": "number, id, checksum",
@@ -251,14 +252,22 @@ class Store(ABC):
         return found[0][0] if found else None
 
     def read_ids(self) -> None:
-        """Read all event ids of the index, so that new ones need not be looked for there."""
+        """Read all event ids of the index, so that new ones need not be looked for there.
+
+        Does so once, and again when most of those that are known are no longer in the log.
+        """
+        first, end = self.bounds()
+        known = self._known_ids
+        if not known.complete or known.count > SPARE_IDS + 2 * (end - first):
+            known.read(self._ids())
+
+    def _ids(self) -> Iterator[bytes]:
         last = b""
         while rows := self._rows(
             f"SELECT id FROM @events WHERE id > ? ORDER BY id LIMIT {PAGE_OF_IDS}", last
         ):
             for (last,) in rows:
-                self._known_ids.add(last)
-        self._known_ids.complete = True
+                yield last
 
     def know(self, events: Iterable[str]) -> None:
         """Note that other processes have written decisions of these events."""
