@@ -160,7 +160,9 @@ def test_a_page_of_another_site_changes_nothing(client: TestClient[Any], headers
     assert _position(client) == before
 
 
-@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "text/json"])
+@pytest.mark.parametrize(
+    "kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
 def test_a_body_that_is_not_declared_as_json_changes_nothing(
     client: TestClient[Any], kind: str | None
 ) -> None:

@@ -169,3 +169,9 @@ def test_lists_of_the_last_version_have_pages(client: TestClient[Any]) -> None:
     assert ids(get(f"{PREVIEW}/evaluations", skip=1, top=5)) == ids(everything)[1:]
     assert get(f"{PREVIEW}/evaluations", skip=9) == {"value": []}
     assert client.get(f"{PREVIEW}/evaluations", params={"maxpagesize": "x"}).status_code == 400
+    kind = "metadata=evaluationType eq 'Manual'"
+    page = get(f"{PREVIEW}/evaluations", filter=kind, maxpagesize=1)
+    assert (ids(page), httpx.URL(page["nextLink"]).params["filter"]) == (ids(everything)[:1], kind)
+    assert get(f"{PREVIEW}/evaluations", filter="evaluationType eq 'auto'") == {"value": []}
+    wrong = client.get(f"{PREVIEW}/evaluations", params={"filter": "status eq 'Failed'"})
+    assert (wrong.status_code, wrong.json()["error"]["target"]) == (400, "filter")

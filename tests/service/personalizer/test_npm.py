@@ -185,3 +185,52 @@ def test_the_rest_package_evaluates(server: Process) -> None:
     assert "--explore 0.25" in answers[2]["body"]["arguments"]
     assert answers[3]["body"]["error"]["message"] == "evaluation 'none' does not exist"
     assert answers[5]["body"]["error"]["code"] == "EvaluationNotFound"
+
+
+ARTICLES = [{"id": name, "features": [{"type": name}]} for name in ("News", "Sports", "Entertainment")]
+MAIN = {
+    "id": "Main Article",
+    "baselineAction": "News",
+    "features": [{"Size": "Large", "Position": "Top Middle"}],
+}
+SIDE = {
+    "id": "Side Bar",
+    "baselineAction": "Sports",
+    "features": [{"Size": "Small", "Position": "Bottom Right"}],
+}
+VISIT = [
+    {"User": {"ProfileType": "AnonymousUser", "LatLong": "47.6,-122.1"}},
+    {"Device": {"Mobile": True, "Windows": True}},
+    {"RecentActivity": {"ItemsInCart": 3}},
+]
+
+
+def test_the_calls_of_the_packages_own_samples_work(server: Process) -> None:
+    """Rank without an event id, then reward the id of the answer; the endpoint ends with a slash, as Azure's do."""
+    plain = {"actions": ARTICLES, "contextFeatures": VISIT}
+    url = f"{server.url}/"
+    ranked = drive(
+        url,
+        KEY,
+        [
+            ["rest", "post", "/rank", [], plain],
+            ["rest", "post", "/multislot/rank", [], plain | {"slots": [MAIN, SIDE]}],
+            ["old", "rank", [plain]],
+        ],
+    )
+    assert statuses(ranked) == [201, 201, 201]
+    assert [one["unexpected"] for one in ranked[:2]] == [False, False]
+    assert [slot["id"] for slot in ranked[1]["body"]["slots"]] == ["Main Article", "Side Bar"]
+    single, slots, old = (one["body"]["eventId"] for one in ranked)
+    worth = {"reward": [{"slotId": "Main Article", "value": 1}]}
+    rewarded = drive(
+        url,
+        KEY,
+        [
+            ["rest", "post", "/events/{eventId}/reward", [single], {"value": 1}],
+            ["rest", "post", "/multislot/events/{eventId}/reward", [slots], worth],
+            ["old", "events.reward", [old, {"value": 1}]],
+        ],
+    )
+    assert statuses(rewarded) == [204, 204, 204]
+    assert [one["headers"]["x-coterie-reward"] for one in rewarded] == ["applied"] * 3

@@ -98,7 +98,6 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
     ("method", "path", "body", "status", "code"),
     [
         ("POST", "/rank", {}, 400, "InvalidRankRequest"),
-        ("POST", "/rank", {"actions": [{"id": "a"}], "extra": 1}, 400, "InvalidRankRequest"),
         ("POST", "/rank", {"actions": [{"id": "a" * 257}]}, 400, "InvalidRankRequest"),
         ("POST", "/rank", {"actions": [{"id": "a"}], "eventId": "e" * 257}, 400, "InvalidRankRequest"),
         ("POST", "/rank", {"actions": [{"id": "a"}], "excludedActions": ["a"]}, 400, "InvalidRankRequest"),
@@ -141,7 +140,7 @@ def test_the_published_example_is_answered_to_the_letter(client: TestClient[Any]
         ("PUT", "/evaluations/e", EVALUATION | {"policies": [FILES]}, 400, "InvalidPolicyContract"),
         ("PUT", "/configurations/policy", FILES, 400, "InvalidPolicyConfiguration"),
         ("PUT", "/evaluations/e", EVALUATION | {"policies": [CAB, CAB]}, 400, "DuplicateCustomPolicyNames"),
-        ("POST", "/evaluations", EVALUATION | {"extra": 1}, 400, "InvalidEvaluationContract"),
+        ("PUT", "/evaluations/e", EVALUATION | {"endTime": "1999-01-01"}, 400, "InvalidEvaluationContract"),
         ("DELETE", "/evaluations/e", None, 404, "EvaluationNotFound"),
         ("PUT", "/featureImportances/e", {}, 400, "InvalidEvaluationContract"),
         ("GET", "/featureImportances/e", None, 404, "ResourceNotFound"),

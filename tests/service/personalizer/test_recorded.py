@@ -202,3 +202,129 @@ def test_a_configuration_that_personalizer_answered_is_taken_as_it_is(tmp_path: 
         assert "secret" not in answer.text
     with client_of(tmp_path, given=frozenset()) as client:  # a start that names no setting
         assert client.get(f"{BASE}/configurations/service").json() == got
+
+
+def ranked(client: TestClient[Any], body: Any, **more: Any) -> Any:
+    return client.post(f"{BASE}/rank", json=body, **more)
+
+
+def test_names_are_read_in_any_case_and_unknown_ones_are_left_out(
+    client: TestClient[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Azure read them. The log names what was left out, once."""
+    sent = {
+        "Actions": [{"Id": "a", "Features": [{"Kind": 1}], "price": 3}],
+        "EXCLUDEDACTIONS": [],
+        "colour": 1,
+    }
+    for k in range(2):
+        answer = ranked(client, sent | {"eventID": f"case {k}"})
+        assert (answer.status_code, answer.json()["eventId"]) == (201, f"case {k}")
+    assert sorted(line.message for line in caplog.records if "unknown field" in line.message) == [
+        "a Personalizer request has the unknown field 'colour', which is left out",
+        "a Personalizer request has the unknown field 'price', which is left out",
+    ]
+    found = client.get("/v1/events/case 0").json()
+    assert [one["id"] for one in found["ranking"]] == ["a"]
+    excluded = ranked(client, {"actions": ACTIONS, "ExcludedActions": ["a", "b", "c"]}).json()
+    assert excluded["rewardActionId"] == "d"
+    reward = client.post(f"{BASE}/events/case%200/reward", json={"Value": 1, "note": "x"})
+    assert (reward.status_code, reward.headers["x-coterie-reward"]) == (204, "applied")
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"Actions": [{"id": 7}]}, "actions[0].id"),
+        ({"actions": ACTIONS, "deferActivation": "yes", "x": 1}, "deferActivation"),
+        ({"actions": [], "x": 1}, "actions"),
+        ({"x": 1}, None),
+    ],
+)
+def test_what_is_wrong_is_named_in_such_bodies_too(client: TestClient[Any], body: Any, place: Any) -> None:
+    answer = ranked(client, body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "InvalidRankRequest"
+    assert answer.json()["error"].get("target") == place
+
+
+def test_a_name_that_comes_twice_is_refused_among_unknown_ones_too(client: TestClient[Any]) -> None:
+    kind = {"content-type": "application/json"}
+    answer = client.post(f"{BASE}/events/e/reward", content=b'{"value": 1, "x": 1, "x": 2}', headers=kind)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidRewardRequest")
+    assert "'x' occurs twice" in answer.json()["error"]["message"]
+
+
+def test_an_empty_event_id_is_none(client: TestClient[Any]) -> None:
+    first, second = (ranked(client, {"actions": ACTIONS, "eventId": ""}).json() for _ in range(2))
+    assert first["eventId"] != second["eventId"]
+    body = {"actions": ACTIONS, "slots": SLOTS, "eventId": ""}
+    assert len(client.post(f"{BASE}/multislot/rank", json=body).json()["eventId"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json; charset=utf-8", 201),
+        ("Application/JSON", 201),
+        ("text/json", 201),
+        ("application/json-patch+json", 201),
+        ("application/*+json", 201),
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("application/octet-stream", 415),
+        ("text/plain+json", 415),
+    ],
+)
+def test_json_is_taken_by_each_of_its_names_and_nothing_that_a_form_can_send(
+    client: TestClient[Any], kind: str, status: int
+) -> None:
+    content = json.dumps({"actions": ACTIONS}).encode()
+    for start in (b"", b"\xef\xbb\xbf"):
+        answer = client.post(f"{BASE}/rank", content=start + content, headers={"content-type": kind})
+        assert answer.status_code == status, answer.text
+
+
+def test_a_compressed_body_is_refused_by_its_name(client: TestClient[Any]) -> None:
+    content = json.dumps({"actions": ACTIONS}).encode()
+    for coding, status in (("gzip", 415), ("br", 415), ("identity", 201), ("Identity", 201)):
+        headers = {"content-type": "application/json", "content-encoding": coding}
+        answer = client.post(f"{BASE}/rank", content=content, headers=headers)
+        assert answer.status_code == status, answer.text
+        if status == 415:
+            assert f"'{coding}'" in answer.json()["error"]["message"]
+            assert answer.headers["x-ms-error-code"] == answer.json()["error"]["code"]
+
+
+def test_slashes_and_the_case_of_the_version_do_not_matter(client: TestClient[Any]) -> None:
+    """Azure's portal shows endpoints with a slash at their end; then clients send two."""
+    for path in (
+        "//personalizer/v1.0/rank",
+        "/personalizer/v1.0//rank/",
+        "//personalizer/rank?API-Version=2022-09-01-preview",
+    ):
+        answer = client.post(f"http://127.0.0.1{path}", json={"actions": ACTIONS}, params={})
+        assert answer.status_code == 201, answer.text
+    wrong = client.post("http://127.0.0.1//personalizer/v1.0/rank", json={"actions": []})
+    assert wrong.json()["error"]["code"] == "InvalidRankRequest"
+
+
+def test_a_configuration_with_nulls_and_other_spellings_is_accepted(client: TestClient[Any]) -> None:
+    before = client.get(f"{BASE}/configurations/service").json()
+    edited = "lastConfigurationEditDate"
+    same = client.put(f"{BASE}/configurations/service", json=dict.fromkeys(before)).json()
+    assert same | {edited: 0} == before | {edited: 0}
+    sent = {
+        "LearningMode": "apprentice",
+        "rewardAggregation": "Sum",
+        "logRetentionDays": 7.0,
+        "rewardWaitTime": "00:10:00.5000000",
+        "newField": {"x": 1},
+    }
+    found = client.put(f"{BASE}/configurations/service", json=sent).json()
+    expected = {"learningMode": "Apprentice", "rewardAggregation": "sum", "logRetentionDays": 7}
+    assert {name: found[name] for name in expected} == expected
+    assert found["rewardWaitTime"] == "PT10M0.5S"
+    assert client.put(f"{BASE}/configurations/service", json=before).status_code == 200
+    bad = client.put(f"{BASE}/configurations/service", json={"rewardAggregation": "max"})
+    assert (bad.status_code, bad.json()["error"]["target"]) == (400, "rewardAggregation")

@@ -381,3 +381,39 @@ def test_what_the_sdks_leave_is_a_service_that_starts_again(tmp_path: Path) -> N
         preview.PersonalizerAdministrationClient(process.url, AzureKeyCredential("any")) as client,
     ):
         assert b"".join(client.export_model()) == model
+
+
+def test_the_calls_of_the_packages_own_samples_work(server: Process) -> None:
+    """Rank without an event id, then reward the id of the answer; the endpoint ends with a slash, as Azure's do."""
+    videos = [
+        {
+            "id": "Video1",
+            "features": [{"videoType": "documentary", "videoLength": 35}, {"mostWatchedByAge": "50-55"}],
+        },
+        {
+            "id": "Video2",
+            "features": [{"videoType": "movie", "videoLength": 120}, {"mostWatchedByAge": "40-45"}],
+        },
+    ]
+    around = [{"Features": {"day": "tuesday"}}, {"Features": {"payingUser": True, "hoursOnSite": 0.12}}]
+    seen: list[Any] = []
+    with preview.PersonalizerClient(f"{server.url}/", AzureKeyCredential(KEY)) as client:
+        event = client.rank({"actions": videos, "contextFeatures": around}).get("eventId")
+        client.reward(event, {"value": 1.0}, raw_response_hook=seen.append)
+        assert outcome(seen) == "applied"
+        slots = [
+            {"id": "Main", "baselineAction": "Video1", "features": [{"Size": "Large"}]},
+            {"id": "Side", "baselineAction": "Video2", "positionFeatures": [{"Size": "Small"}]},
+        ]
+        page = client.rank_multi_slot({"actions": videos, "slots": slots, "contextFeatures": around})
+        assert [slot.get("id") for slot in page.get("slots")] == ["Main", "Side"]
+        client.reward_multi_slot(
+            page.get("eventId"), {"reward": [{"slotId": "Main", "value": 1.0}]}, raw_response_hook=seen.append
+        )
+        assert outcome(seen) == "applied"
+    first = v1.PersonalizerClient(f"{server.url}/", CognitiveServicesCredentials(KEY))
+    actions = [v1_models.RankableAction(id=one["id"], features=one["features"]) for one in videos]
+    answer = first.rank(v1_models.RankRequest(actions=actions, context_features=around))
+    assert (
+        first.events.reward(answer.event_id, 1.0, raw=True).response.headers["x-coterie-reward"] == "applied"
+    )

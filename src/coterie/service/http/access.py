@@ -16,7 +16,8 @@ from litestar import Litestar
 from coterie.service.http.keys import SCOPES
 from coterie.service.problems import Problem
 
-JSON, BYTES = ("application/json",), ("application/octet-stream",)  # the content types that a route takes
+# The content types that a route takes. Pages of other sites cannot declare any of them without being asked first.
+JSON, BYTES = ("application/json", "text/json"), ("application/octet-stream",)
 DECIDE, READ, ADMIN = ({"scope": scope, "body": JSON} for scope in SCOPES)
 FILE = {**ADMIN, "body": BYTES}  # takes a file
 OPEN = {"scope": None, "body": JSON}  # needs no key
@@ -27,8 +28,8 @@ PAGE_OF, TRUSTED = "coterie.page", "coterie.trusted"
 
 # The headers that the checks read. One that was sent twice has both values, so it matches no expected value.
 WANTED = frozenset(
-    b"authorization content-length content-type host ocp-apim-subscription-key origin sec-fetch-site "
-    b"transfer-encoding x-api-key".split()
+    b"authorization content-encoding content-length content-type host ocp-apim-subscription-key origin "
+    b"sec-fetch-site transfer-encoding x-api-key".split()
 )
 
 
@@ -76,9 +77,15 @@ def check_declared(headers: Mapping[bytes, bytes], kinds: Sequence[str]) -> None
     if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return
     given = headers.get(b"content-type", b"")
-    if given.partition(b";")[0].strip().lower().decode("latin-1") not in kinds:
+    kind = given.partition(b";")[0].strip().lower().decode("latin-1")
+    kind = re.sub(r"^application/[^/]+\+json$", "application/json", kind)
+    if kind not in kinds:
         message = f"the body is declared as {_shown(given)}, expected Content-Type: {' or '.join(kinds)}"
         raise Problem(415, "wrong_content_type", message)
+    coding = headers.get(b"content-encoding", b"identity")
+    if coding.lower() not in (b"identity", b""):
+        message = f"the body is encoded as {_shown(coding)}; send it as it is, without Content-Encoding"
+        raise Problem(415, "wrong_content_encoding", message)
 
 
 _HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)

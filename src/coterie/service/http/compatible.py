@@ -102,6 +102,7 @@ def check_form(scope: Any) -> None:
     """Raise if a request has a version neither in the path nor in the query, as Personalizer does."""
     if names_version(scope["path"]):
         return
-    given = parse_qs(scope["query_string"].decode("latin-1")).get("api-version", [None])[-1]
+    query = parse_qs(scope["query_string"].decode("latin-1"))
+    given = next((values[-1] for name, values in query.items() if name.lower() == "api-version"), None)
     if given != IN_QUERY:
         raise Refusal(400, "BadRequest", f"api-version is {given!r}, expected {IN_QUERY!r}", "api-version")

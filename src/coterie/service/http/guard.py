@@ -17,7 +17,7 @@ from coterie.service.http.access import (
     is_loopback,
     wanted,
 )
-from coterie.service.http.compatible import IN_PATH
+from coterie.service.http.compatible import IN_PATH, is_compatible
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -167,7 +167,7 @@ class Guard:
                 # Against DNS rebinding: a site whose name resolves to this machine is still another site.
                 raise Problem(403, "wrong_host", "without a key this service answers only to loopback names")
         elif key is None and not open_to_all:
-            raise Problem(401, "no_key", "a key is needed, as `Authorization: Bearer …` or `X-API-Key: …`")
+            raise _no_key(headers, scope["path"])
         elif key is not None and connection is not None:
             connection.trust()
         scope[HEADERS_OF] = headers
@@ -194,11 +194,24 @@ class Guard:
         return self.settings.max_body, "max-body"
 
     def _key(self, headers: Mapping[bytes, bytes]) -> KeyRow | None:
-        given = headers.get(b"ocp-apim-subscription-key") or headers.get(b"x-api-key")
-        if given is None:
-            kind, _, rest = headers.get(b"authorization", b"").partition(b" ")
-            given = rest.strip() if kind.lower() == b"bearer" else None
+        given = _sent_key(headers)
         return self.keyring.find(given.decode("latin-1")) if given else None
+
+
+def _sent_key(headers: Mapping[bytes, bytes]) -> bytes | None:
+    given = headers.get(b"ocp-apim-subscription-key") or headers.get(b"x-api-key")
+    if given is None:
+        kind, _, rest = headers.get(b"authorization", b"").partition(b" ")
+        given = rest.strip() if kind.lower() == b"bearer" else None
+    return given
+
+
+def _no_key(headers: Mapping[bytes, bytes], path: str) -> Problem:
+    if _sent_key(headers):
+        return Problem(401, "no_key", "the key is not known here; `coterie keys list` names those that are")
+    names = "`Authorization: Bearer …` or `X-API-Key: …`"
+    sent = "`Ocp-Apim-Subscription-Key: …`" if is_compatible(path) else names
+    return Problem(401, "no_key", f"a key is needed, as {sent}")
 
 
 def without_body(send: Send) -> Send:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
@@ -33,25 +33,27 @@ MODES: dict[LearningMode, Mode] = {
 NAMES = {mode: name for name, mode in MODES.items()}
 
 
-class ServiceConfiguration(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The contract's object; fields that are not sent stay as they are."""
+class ServiceConfiguration(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """The contract's object; fields that are not sent, or null, stay as they are."""
 
-    reward_wait_time: str | UnsetType = UNSET
-    default_reward: Annotated[float, Meta(ge=-1, le=1)] | UnsetType = UNSET
-    reward_aggregation: Aggregation | UnsetType = UNSET
-    exploration_percentage: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    model_export_frequency: str | UnsetType = UNSET
-    log_retention_days: Annotated[int, Meta(ge=-1)] | UnsetType = UNSET
-    learning_mode: LearningMode | UnsetType = UNSET
-    is_auto_optimization_enabled: bool | UnsetType | None = UNSET
-    auto_optimization_frequency: str | UnsetType | None = UNSET
-    auto_optimization_start_date: str | UnsetType | None = UNSET
-    model_retrain_days: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    log_mirror_enabled: bool | UnsetType | None = UNSET
-    log_mirror_sas_uri: str | UnsetType | None = UNSET
-    last_configuration_edit_date: str | UnsetType | None = UNSET  # set here, whatever is sent
-    is_inference_explainability_enabled: bool | UnsetType | None = UNSET
-    latest_available_policy: Any = UNSET
+    reward_wait_time: str | None = None
+    default_reward: Annotated[float, Meta(ge=-1, le=1)] | None = None
+    reward_aggregation: Aggregation | None = None
+    exploration_percentage: Annotated[float, Meta(ge=0, le=1)] | None = None
+    model_export_frequency: str | None = None
+    log_retention_days: Annotated[int, Meta(ge=-1)] | None = None
+    learning_mode: LearningMode | None = None
+    is_auto_optimization_enabled: bool | None = None
+    auto_optimization_frequency: str | None = None
+    auto_optimization_start_date: str | None = None
+    model_retrain_days: Annotated[int, Meta(ge=0)] | None = None
+    log_mirror_enabled: bool | None = None
+    log_mirror_sas_uri: str | None = None
+    last_configuration_edit_date: str | None = None  # set here, whatever is sent
+    is_inference_explainability_enabled: bool | None = None
+    latest_available_policy: Any = None
 
 
 class PolicyContract(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,34 +101,34 @@ async def change(coordinator: Coordinator, sent: ServiceConfiguration) -> None:
         "default_reward": sent.default_reward,
         "aggregation": sent.reward_aggregation,
         "exploration": sent.exploration_percentage,
-        "mode": UNSET if sent.learning_mode is UNSET else MODES[sent.learning_mode],
+        "mode": sent.learning_mode and MODES[sent.learning_mode],
         "wait": _wait(sent.reward_wait_time, config.wait),
     }
     extra = {name: getattr(sent, name) for name in (*WITHOUT_MEANING, ENABLED, FREQUENCY, START, RETENTION)}
-    if isinstance(sent.model_export_frequency, str):
+    if sent.model_export_frequency is not None:
         _duration(sent.model_export_frequency, "modelExportFrequency", BAD)
     _check_optimisation(sent.auto_optimization_frequency, sent.auto_optimization_start_date)
-    new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not UNSET})
-    said = {k: v for k, v in extra.items() if v is not UNSET and v is not None}
+    new = msgspec.structs.replace(config, **{k: v for k, v in changes.items() if v is not None})
+    said = {k: v for k, v in extra.items() if v is not None}
     said[EDITED] = moment(coordinator.clock())
     await coordinator.configure(new, {**coordinator.bandit.contract, **said})
 
 
-def _check_optimisation(frequency: Any, start: Any) -> None:
-    if isinstance(frequency, str):
+def _check_optimisation(frequency: str | None, start: str | None) -> None:
+    if frequency is not None:
         name = "autoOptimizationFrequency"
         if _duration(frequency, name, BAD) < LEAST_FREQUENCY:
             raise Refusal(400, BAD, f"{name} is {frequency!r}, expected an hour (PT1H) or more", name)
-    if isinstance(start, str):
+    if start is not None:
         try:
             milliseconds(start, "autoOptimizationStartDate")
         except ValueError as error:
             raise Refusal(400, BAD, str(error), "autoOptimizationStartDate") from error
 
 
-def _wait(sent: str | UnsetType, now: float) -> float | UnsetType:
-    if sent is UNSET:
-        return UNSET
+def _wait(sent: str | None, now: float) -> float | None:
+    if sent is None:
+        return None
     seconds = _duration(sent, "rewardWaitTime", "InvalidRewardWaitTime")
     if seconds != now and not 5 <= seconds <= 172_800:
         message = f"rewardWaitTime is {sent!r}, expected 5 seconds (PT5S) to 2 days (P2D)"
@@ -135,12 +137,11 @@ def _wait(sent: str | UnsetType, now: float) -> float | UnsetType:
 
 
 def _duration(text: str, field: str, code: str) -> float:
-    clock = re.fullmatch(
-        r"(?:(\d{1,3})\.)?(\d{1,2}):(\d{2}):(\d{2})", text
-    )  # as v1.0 also writes it: 00:10:00
+    # As v1.0 also writes it: 00:10:00, 1.00:00:00 or 00:10:00.5000000.
+    clock = re.fullmatch(r"(?:(\d{1,3})\.)?(\d{1,2}):(\d{2}):(\d{2}(?:\.\d{1,7})?)", text)
     if clock is not None:
-        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-        return float(86_400 * days + 3_600 * hours + 60 * minutes + seconds)
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return 86_400 * days + 3_600 * hours + 60 * minutes + seconds
     try:
         return parse_duration(text)
     except ValueError as error:

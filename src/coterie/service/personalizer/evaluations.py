@@ -1,6 +1,7 @@
 """Personalizer's routes of evaluations and feature importances, over the service's own evaluations."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -139,6 +140,9 @@ async def _make_job(
     if not is_id(name):
         raise Refusal(400, BAD, f"the id is {name[:80]!r}, {RULE}", "id")
     start, end = _time(sent.start_time, "startTime"), _time(sent.end_time, "endTime")
+    if end <= start:
+        message = f"endTime is {sent.end_time!r}, which is not after startTime, {sent.start_time!r}"
+        raise Refusal(400, BAD, message, "endTime")
     first = await asyncio.to_thread(coordinator.oldest)
     if first is None or end <= first or start > coordinator.clock():
         message = f"the log has no decision from {sent.start_time} to {sent.end_time}"
@@ -232,7 +236,14 @@ def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list
 
 
 def _page(rows: list[Any], request: Request[Any, Any, Any]) -> dict[str, Any]:
-    """Return the part of a list that `skip` and `top` ask for, at most `maxpagesize`, and where the rest is."""
+    """Return what `filter`, `skip` and `top` ask for of a list, at most `maxpagesize`, and where the rest is."""
+    wanted = request.query_params.get("filter")
+    if wanted is not None:
+        kind = re.fullmatch(r"(?:metadata=)?\s*evaluationType\s+eq\s+'(\w+)'", wanted.strip())
+        if kind is None:
+            message = f"filter is {wanted[:80]!r}, expected evaluationType eq 'Manual' or 'Auto'"
+            raise Refusal(400, "BadRequest", message, "filter")
+        rows = [row for row in rows if row.get("evaluationType", "").lower() == kind[1].lower()]
 
     def count(name: str, default: int) -> int:
         text = request.query_params.get(name)
@@ -248,7 +259,8 @@ def _page(rows: list[Any], request: Request[Any, Any, Any]) -> dict[str, Any]:
     left = min(top, len(rows) - first) - len(page)
     if left <= 0:
         return {"value": page}
-    query = {"api-version": IN_QUERY, "top": left, "skip": first + len(page), "maxpagesize": size}
+    query = {"filter": wanted} if wanted is not None else {}
+    query |= {"api-version": IN_QUERY, "top": left, "skip": first + len(page), "maxpagesize": size}
     return {"value": page, "nextLink": str(request.url.with_replacements(query=urlencode(query)))}
 
 

@@ -47,7 +47,7 @@ def question_from(
 ) -> Question:
     """Return the question to decide, for the user found in the context."""
     user, context = find_user(data.context_features or (), coordinator.settings.user_path)
-    event = None if data.event_id is None else checked_event(data.event_id, "InvalidRankRequest")
+    event = checked_event(data.event_id, "InvalidRankRequest") if data.event_id else None
     deferred, settings = bool(data.defer_activation), coordinator.settings
     return question_of(user, data.actions, context, excluded, event, deferred, settings)
 
