@@ -24,7 +24,7 @@ pytest.importorskip("sklearn", reason="the sets are files of scikit-learn")
 def test_the_sets_have_their_published_sizes(
     data: Classified, examples: int, n_context: int, actions: int
 ) -> None:
-    contexts, payoffs, ids, _ = data.examples
+    contexts, payoffs, ids, _ = data.content
     assert contexts.shape == (examples, n_context)
     assert np.linalg.norm(contexts, axis=1).max() == pytest.approx(1)
     assert payoffs.shape == (examples, actions) == (examples, len(ids))
@@ -36,12 +36,12 @@ def test_each_pass_shows_every_example_once_and_exactly_one_action_pays() -> Non
     blocks = list(data.blocks(data.n_rounds, seed=3))
     seen = np.concatenate([block.items.contexts[:: data.n_items] for block in blocks])
     for half in (seen[:178], seen[178:]):
-        assert sorted(map(tuple, half)) == sorted(map(tuple, data.examples.contexts))
-    right = {tuple(x): y.argmax() for x, y in zip(*data.examples[:2], strict=True)}
+        assert sorted(map(tuple, half)) == sorted(map(tuple, data.content.contexts))
+    right = {tuple(x): y.argmax() for x, y in zip(*data.content[:2], strict=True)}
     for block in blocks:
         for row, payoffs in zip(block.candidates, block.payoffs, strict=True):
             shown = pick(block.items, row)
-            labels = [data.examples.actions.index(name) for name in shown.names]
+            labels = [data.content.items.index(name) for name in shown.names]
             assert payoffs.tolist() == [float(label == right[tuple(shown.contexts[0])]) for label in labels]
 
 
@@ -94,4 +94,4 @@ def test_bad_requests_are_refused_with_the_way_out() -> None:
     with pytest.raises(ParameterError, match="passes is 0"):
         wine(passes=0)
     with pytest.raises(FileError, match="fingerprint"):
-        _ = wine(fingerprint="0").examples
+        _ = wine(fingerprint="0").content

@@ -48,7 +48,7 @@ def test_payoffs_are_the_true_labels(small: Labelled) -> None:
     likes = {tuple(map(int, line.split("\t")[:2])) for line in listened}
     block = small.block(0)
     for user, row, payoffs in zip(block.users, block.candidates, block.payoffs, strict=True):
-        ids = small.prepared.item_ids[row]
+        ids = np.array(small.content.items.ids)[row]
         assert [float((int(user), int(item)) in likes) for item in ids] == payoffs.tolist()
 
 
@@ -83,7 +83,7 @@ def test_blocks_from_anywhere_are_the_rounds_themselves(small: Labelled) -> None
 
 
 def test_vectors_have_norm_at_most_one_and_are_principal_components(small: Labelled) -> None:
-    vectors = small.prepared.vectors
+    vectors = small.content.items.features
     assert np.linalg.norm(vectors, axis=1).max() <= 1
     assert np.linalg.norm(vectors, axis=1).max() > 1 - 1e-6
     assert np.abs(vectors.mean(axis=0)).max() < 1e-8  # centred
@@ -93,14 +93,14 @@ def test_vectors_have_norm_at_most_one_and_are_principal_components(small: Label
 
 
 def test_other_readings_are_parameters(small: Labelled) -> None:
-    unit = replace(small, scale="unit").prepared.vectors
+    unit = replace(small, scale="unit").content.items.features
     assert np.allclose(np.linalg.norm(unit, axis=1), 1)
-    plain = replace(small, centre=False).prepared.vectors
+    plain = replace(small, centre=False).content.items.features
     assert (np.linalg.norm(plain, axis=1)[50:] == 0).all()  # without tags: nothing
     dropped = replace(small, untagged="drop")
     assert (small.n_items, dropped.n_items) == (60, 50)
-    words = replace(small, tags="words").prepared.vectors
-    assert not np.allclose(np.abs(words), np.abs(small.prepared.vectors))
+    words = replace(small, tags="words").content.items.features
+    assert not np.allclose(np.abs(words), np.abs(small.content.items.features))
 
 
 def test_lines_may_end_in_crlf(small: Labelled, tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_lines_may_end_in_crlf(small: Labelled, tmp_path: Path) -> None:
 
 def test_changed_files_are_noticed(small: Labelled, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="not those of the run described"):
-        _ = replace(small, fingerprint="0" * 16).prepared
+        _ = replace(small, fingerprint="0" * 16).content
     with pytest.raises(
         FileError, match=r"user_artists.dat: .* rows, the published file has 92,834; it was cut"
     ):
-        _ = lastfm(folder=tmp_path).prepared
+        _ = lastfm(folder=tmp_path).content
 
 
 @pytest.mark.parametrize(
@@ -130,29 +130,29 @@ def test_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     with (tmp_path / "lastfm" / "user_artists.dat").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(FileError, match=said):
-        _ = lastfm(folder=tmp_path, verify=False).prepared
+        _ = lastfm(folder=tmp_path, verify=False).content
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"there is no user_artists.dat .*`coterie data get lastfm`"):
-        _ = lastfm(folder=tmp_path).prepared
+        _ = lastfm(folder=tmp_path).content
     write_lastfm(tmp_path)
     write(tmp_path / "lastfm" / "user_artists.dat", "movie rating", [(1, 2)])
     with pytest.raises(FileError, match=r"line 1: no column 'userID', found movie, rating"):
-        _ = lastfm(folder=tmp_path, verify=False).prepared
+        _ = lastfm(folder=tmp_path, verify=False).content
     (tmp_path / "lastfm" / "user_artists.dat").unlink()
     (tmp_path / "lastfm" / "user_artists.dat.gz").write_bytes(b"\x1f\x8b\x08broken")
     with pytest.raises(FileError, match="truncated or not a gzip file"):
-        _ = lastfm(folder=tmp_path, verify=False).prepared
+        _ = lastfm(folder=tmp_path, verify=False).content
     with pytest.raises(FileError, match="does not exist"):
-        _ = lastfm(folder=tmp_path / "nowhere").prepared
+        _ = lastfm(folder=tmp_path / "nowhere").content
 
 
 def test_parameters_that_cannot_be(small: Labelled) -> None:
     with pytest.raises(ParameterError, match="pool is 'huge', expected one of: growing, all"):
         lastfm(pool="huge")
     with pytest.raises(ParameterError, match="components is 60, expected from 1 to 39"):
-        _ = replace(small, components=60).prepared
+        _ = replace(small, components=60).content
     with pytest.raises(ParameterError, match="which has 400; ask for fewer"):
         next(small.blocks(401, 0))
 
@@ -181,7 +181,7 @@ def test_delicious_reads_published_and_partial_files(tmp_path: Path) -> None:
     other = delicious(folder=tmp_path / "whole", **settings)
     assert (one.provenance, other.provenance) == ("real, partial", "real")
     assert np.array_equal(one.block(0).candidates, other.block(0).candidates)
-    assert np.allclose(one.prepared.vectors, other.prepared.vectors)
+    assert np.allclose(one.content.items.features, other.content.items.features)
 
 
 def test_real_lastfm_has_the_published_size() -> None:
@@ -189,7 +189,7 @@ def test_real_lastfm_has_the_published_size() -> None:
     assert (data.n_users, data.n_items, data.n_features, data.provenance) == (1_892, 17_632, 25, "real")
     block = data.block(0)
     assert block.candidates.shape == (50_000, 25)
-    assert np.linalg.norm(data.prepared.vectors, axis=1).max() <= 1
+    assert np.linalg.norm(data.content.items.features, axis=1).max() <= 1
     assert 1 < block.payoffs.sum(axis=1).mean() < 1.3
 
 

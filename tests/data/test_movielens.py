@@ -101,7 +101,7 @@ def test_same_seed_same_rounds_another_seed_others_and_again_from_parameters(
     assert not np.array_equal(again.block(4).candidates, again.block(5).candidates)
     rest = list(Part(data, 20).rounds(30, 4))
     assert [visit.user for visit in rest] == again.block(4).users[20:].tolist()
-    assert rest[0].contexts.ids == [again.ratings.movies.ids[k] for k in again.block(4).candidates[20]]
+    assert rest[0].contexts.ids == [again.content.items.ids[k] for k in again.block(4).candidates[20]]
 
 
 def test_data_say_what_they_know(small: MovieLens) -> None:
@@ -114,9 +114,9 @@ def test_files_that_are_not_what_they_should_be_are_named(folder: Path) -> None:
     with pytest.raises(
         FileError, match=r"ratings.csv: 8 rows, the published file has 100,004; it was cut short"
     ):
-        _ = movielens(folder=folder).ratings
+        _ = movielens(folder=folder).content
     with pytest.raises(FileError, match="not those of the run described"):
-        _ = movielens(folder=folder, verify=False, fingerprint="0" * 16).ratings
+        _ = movielens(folder=folder, verify=False, fingerprint="0" * 16).content
     with pytest.raises(ParameterError, match="no user in movielens rated that many movies"):
         movielens(folder=folder, verify=False, n_candidates=6).block(0)
     with pytest.raises(ParameterError, match="4 rounds are asked of movielens, which has 3; ask for fewer"):
@@ -141,7 +141,7 @@ def test_damaged_files_are_named(tmp_path: Path, file: str, text: str, message: 
     for name, content in (("movies.csv", MOVIES), ("ratings.csv", RATINGS), (file, text)):
         (tmp_path / name).write_text(content)
     with pytest.raises(FileError, match=message):
-        _ = movielens(folder=tmp_path, verify=False).ratings
+        _ = movielens(folder=tmp_path, verify=False).content
 
 
 def test_real_files_have_the_published_numbers() -> None:
@@ -149,7 +149,7 @@ def test_real_files_have_the_published_numbers() -> None:
     assert {found.state for found in check("movielens", folder)} == {"ok"}
     data = movielens(folder=folder)
     assert (data.n_users, data.n_items, data.n_features, data.n_rounds) == (671, 9_125, 31, 19_753)
-    norms = np.linalg.norm(data.ratings.movies.features, axis=1)
+    norms = np.linalg.norm(data.content.items.features, axis=1)
     assert norms.max() == pytest.approx(1)
     repeat = movielens_repeat(folder=folder)
     block = repeat.block(0)

@@ -52,17 +52,17 @@ def surveys(tmp_path: Path) -> Path:
 def test_the_options_of_a_task_are_the_candidates_and_the_chosen_one_pays(surveys: Path) -> None:
     data = Choices(name="electricity", folder=surveys, verify=False)
     assert (data.n_users, data.n_rounds, data.n_candidates, data.n_features) == (2, 2, 2, 7)
-    assert data.tasks.chosen.tolist() == [1, 0]
+    assert data.content.chosen.tolist() == [1, 0]
     block = data.block(3)
     for user, row, payoffs in zip(block.users.tolist(), block.candidates, block.payoffs, strict=True):
-        task = data.tasks.users.tolist().index(user)
+        task = data.content.users.tolist().index(user)
         assert sorted(row) == [2 * task, 2 * task + 1]
-        assert row[payoffs.argmax()] == 2 * task + data.tasks.chosen[task]
+        assert row[payoffs.argmax()] == 2 * task + data.content.chosen[task]
         assert payoffs.sum() == 1
 
 
 def test_attributes_are_standardised_with_a_constant_and_at_most_of_norm_one(surveys: Path) -> None:
-    options = Choices(name="electricity", folder=surveys, verify=False).tasks.options.reshape(4, 7)
+    options = Choices(name="electricity", folder=surveys, verify=False).content.options.reshape(4, 7)
     assert options[:, :6].mean(axis=0) == pytest.approx(0, abs=1e-8)
     assert np.linalg.norm(options, axis=1).max() == pytest.approx(1)
     assert len(set(options[:, 6])) == 1
@@ -72,8 +72,8 @@ def test_swissmetro_keeps_tasks_with_all_three_means_and_a_pass_makes_trains_fre
     """Of four tasks the third has no car, and in the fourth nothing was chosen."""
     data = Choices(name="swissmetro", folder=surveys, verify=False)
     assert (data.n_rounds, data.n_users, data.n_candidates) == (2, 1, 3)
-    assert data.tasks.chosen.tolist() == [1, 0]
-    cost = data.tasks.options[:, :, 1]
+    assert data.content.chosen.tolist() == [1, 0]
+    cost = data.content.options[:, :, 1]
     assert cost[0, 0] > cost[1, 0]  # 48 francs without a pass, 0 with it
     assert cost[1, 0] == cost[1, 1]
 
@@ -132,15 +132,15 @@ def shops(tmp_path: Path) -> Path:
 
 def test_files_of_r_are_read_without_r(shops: Path) -> None:
     """Three people choose the second and then the first of two cameras; a matrix keeps its rows and columns."""
-    camera = Choices(name="camera", folder=shops, verify=False).tasks
+    camera = Choices(name="camera", folder=shops, verify=False).content
     assert camera.users.tolist() == [0, 0, 1, 1, 2, 2]
     assert camera.chosen.tolist() == [1, 0] * 3
     assert camera.options.shape == (6, 2, 3)
     assert (np.diff(camera.options[:, :, 0].reshape(3, 4), axis=1) > 0).all()
-    bank = Choices(name="bank", folder=shops, verify=False).tasks
+    bank = Choices(name="bank", folder=shops, verify=False).content
     assert (bank.users.tolist(), bank.chosen.tolist()) == ([7, 7, 9], [0, 1, 0])
     assert (bank.options[:, 0, 0] == -bank.options[:, 1, 0]).all()  # half of the difference each
-    margarine = Choices(name="margarine", folder=shops, verify=False).tasks
+    margarine = Choices(name="margarine", folder=shops, verify=False).content
     assert (margarine.users.tolist(), margarine.chosen.tolist()) == ([5, 6], [1, 0])
     assert margarine.options.shape == (2, 2, 4)  # the price, two brands, the constant
 
@@ -157,20 +157,20 @@ def test_files_of_r_are_read_without_r(shops: Path) -> None:
 def test_a_damaged_file_of_r_is_named(shops: Path, content: bytes, said: str) -> None:
     (shops / "bayesm" / "bank.rda").write_bytes(content)
     with pytest.raises(FileError, match=f"bank.rda is not an R data file that can be read .*{said}"):
-        _ = Choices(name="bank", folder=shops, verify=False).tasks
+        _ = Choices(name="bank", folder=shops, verify=False).content
 
 
 def test_a_survey_that_is_missing_or_another_file_is_named_with_the_way_to_get_it(shops: Path) -> None:
     (shops / "bayesm" / "camera.RData").unlink()
     with pytest.raises(FileError, match=r"there is no camera.RData .*`coterie data get camera` gets it"):
-        _ = Choices(name="camera", folder=shops).tasks
+        _ = Choices(name="camera", folder=shops).content
     with pytest.raises(
         FileError, match=r"bank.rda: other content .* `coterie data get bank`, or read it as it is"
     ):
-        _ = Choices(name="bank", folder=shops).tasks
+        _ = Choices(name="bank", folder=shops).content
     (shops / "bayesm" / "bank.rda").write_bytes(r_file("bonk", [1]))
     with pytest.raises(FileError, match=r"bank.rda has no column 'bank'; fetch it again"):
-        _ = Choices(name="bank", folder=shops, verify=False).tasks
+        _ = Choices(name="bank", folder=shops, verify=False).content
 
 
 def test_students_ratings_are_taken_from_a_pickle_that_is_not_loaded(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_students_ratings_are_taken_from_a_pickle_that_is_not_loaded(tmp_path: P
     (place / "InstEval.pkl.compress").write_bytes(lzma.compress(pickle.dumps(Bad(), protocol=5)))
     data = insteval(folder=tmp_path, verify=False)
     assert (data.n_users, data.n_items, data.n_rounds, data.n_features) == (2, 6, 2, 3)
-    assert data.ratings.liked.tolist() == [0, 0.25, 0.5, 0.75, 1, 0, *[1.0] * n]
+    assert data.content.liked.tolist() == [0, 0.25, 0.5, 0.75, 1, 0, *[1.0] * n]
     assert "lecturer pays 0, 0.25, 0.5, 0.75 or 1" in data.about
 
 
@@ -203,7 +203,7 @@ def test_a_damaged_table_of_students_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         FileError, match=r"InstEval.pkl.compress is not the published table .* data get insteval"
     ):
-        _ = insteval(folder=tmp_path, verify=False).ratings
+        _ = insteval(folder=tmp_path, verify=False).content
 
 
 def test_a_visit_shows_one_product_of_the_basket_and_others_that_are_not_in_it(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_visit_shows_one_product_of_the_basket_and_others_that_are_not_in_it(t
             assert [k in basket for k in row] == payoffs.astype(bool).tolist()
     (place / "ta_feng.csv").write_text("a,b\n1,2\n")
     with pytest.raises(FileError, match=r"ta_feng.csv is not the published table .* data get ta-feng"):
-        _ = Baskets(folder=tmp_path, verify=False).visits
+        _ = Baskets(folder=tmp_path, verify=False).content
 
 
 RATED = {(user, movie): 5 if (user + movie) % 3 else 1 for user in range(1, 9) for movie in range(1, 25)}
@@ -264,8 +264,8 @@ def groups(movies: Path) -> MovieGroups:
 
 def test_in_the_game_of_groups_the_pair_that_was_rated_1_pays(groups: MovieGroups) -> None:
     """The pairs of each round belong to members of its group, and only one of them was rated 1."""
-    of_group, shown, right = groups._draw(0)
-    pairs = groups.pairs
+    of_group, shown, right = groups._draw(np.random.default_rng([0, groups.stream]))
+    pairs = groups.content
     for group, row, place in zip(of_group.tolist(), shown, right.tolist(), strict=True):
         stars = [RATED[int(user) + 1, int(movie) + 1] for user, movie in row]
         assert [k for k, star in enumerate(stars) if star == 1] == [place]
@@ -295,8 +295,8 @@ def test_prompts_pay_their_quality_minus_the_price_of_their_cost(tmp_path: Path)
         ]
         (place / name).write_text("\n".join(lines) + "\n")
     data = prompts(folder=tmp_path, verify=False, price=10)
-    found = data.examples
-    assert found.actions == ["a", "b"]
+    found = data.content
+    assert found.items == ["a", "b"]
     assert found.payoffs[0] == pytest.approx([0.5, 0.8])
     assert data.n_rounds == 120
 

@@ -91,7 +91,7 @@ def test_the_view_is_part_of_the_run(music: Any, tmp_path: Path) -> None:
         assert Run.from_header(header) == run
         record(run, tmp_path / f"{view}.parquet")
     trace = read_trace(tmp_path / "both.parquet")
-    assert set(trace["item"]) <= {str(item) for item in music.prepared.item_ids}
+    assert set(trace["item"]) <= {str(item) for item in music.content.items.ids}
     assert read_trace(tmp_path / "features.parquet")["item"].null_count() == 40
 
 

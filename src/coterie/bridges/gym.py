@@ -163,10 +163,9 @@ def _user_numbers(place: Any) -> dict[Hashable, int] | None:
     users: Any
     if hasattr(whole, "every_record"):
         users = whole.every_record().users
-    elif hasattr(whole, "prepared"):
-        users = whole.prepared.user_ids
-    elif hasattr(whole, "ratings"):
-        users = whole.ratings.user_ids
+    elif hasattr(whole, "content"):
+        found = whole.content
+        users = found.user_ids if hasattr(found, "user_ids") else found.users
     elif getattr(whole, "turnover", 0):
         return None
     else:

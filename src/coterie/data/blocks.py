@@ -2,13 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
-from coterie.errors import ParameterError
 from coterie.models.batches import Batch, names_of
 from coterie.models.candidates import pick
 
@@ -39,28 +37,6 @@ class BlockSource(ABC):
         """Yield the first rounds one by one."""
         for block in self.blocks(n_rounds, seed):
             yield from rounds_of(block)
-
-
-class DrawnSource(BlockSource):
-    """Rounds of items with ids and features, all drawn at once. Subclasses have `name` and `n_rounds`."""
-
-    one_hot: ClassVar[bool] = False
-    has_ids: ClassVar[bool] = True
-    is_log: ClassVar[bool] = False
-    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
-
-    @abstractmethod
-    def block(self, seed: int) -> Batch:
-        """Return all rounds; the same for the same seed."""
-
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
-        data: Any = self
-        if n_rounds > data.n_rounds:
-            raise ParameterError(
-                f"{n_rounds:,} rounds are asked of {data.name}, which has {data.n_rounds:,}; ask for fewer"
-            )
-        yield from self.block(seed).pieces(start, n_rounds, STEP)
 
 
 def draw_distinct(rng: np.random.Generator, sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:

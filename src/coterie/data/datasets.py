@@ -12,21 +12,21 @@ from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
 from coterie.data.published.baskets import Baskets
 from coterie.data.published.choices import SURVEYS, Choices
-from coterie.data.published.classified import Classified, cancer, digits, prompts, wine
+from coterie.data.published.classified import cancer, digits, iris, prompts, wine
+from coterie.data.published.dealt import Dealt
 from coterie.data.published.delicious import delicious
 from coterie.data.published.insteval import insteval
 from coterie.data.published.kddcup import kddcup
-from coterie.data.published.labelled import Labelled
 from coterie.data.published.lastfm import lastfm
-from coterie.data.published.movielens import MovieLens, movielens, movielens_repeat
-from coterie.data.published.movielens_100k import MovieGroups, movielens_100k, movielens_groups
+from coterie.data.published.movielens import movielens, movielens_repeat
+from coterie.data.published.movielens_100k import movielens_100k, movielens_groups, movielens_locb
 from coterie.data.published.open_bandit import open_bandit
 from coterie.data.published.twins import TWINS, twin
 from coterie.data.worlds.stage import Rest
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 
-Dataset = Labelled | MovieLens | MovieGroups | Logged | Classified | Choices | Baskets
+Dataset = Dealt | Logged
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
@@ -39,9 +39,11 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "digits": digits,
     "cancer": cancer,
     "wine": wine,
+    "iris": iris,
     "prompts": prompts,
     "movielens-100k": movielens_100k,
     "movielens-groups": movielens_groups,
+    "movielens-locb": movielens_locb,
     **{name: partial(Choices, name=name) for name in SURVEYS},
     "ta-feng": Baskets,
     "insteval": insteval,

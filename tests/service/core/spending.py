@@ -35,7 +35,7 @@ def play(amount: float, seed: int, cut: int | None = None, known: bool = True) -
     If costs are not `known` before, a request names the average cost of each model, and its reward the real one.
     """
     folder = os.environ.get("COTERIE_DATA")
-    free, priced = (prompts(price=price, folder=folder).examples for price in (0.0, 1.0))
+    free, priced = (prompts(price=price, folder=folder).content for price in (0.0, 1.0))
     quality, costs = free.payoffs, free.payoffs - priced.payoffs
     made = Bandit()
     made.configure(Config(budget=Budget(amount)), START)
@@ -46,7 +46,7 @@ def play(amount: float, seed: int, cut: int | None = None, known: bool = True) -
         named = paid if known else costs.mean(axis=0)
         context = [{f"f{i}": float(x) for i, x in enumerate(free.contexts[k][:-1])}]
         question = Question(
-            f"{seed}-{t}", f"visitor {t}", [*map(Action, free.actions)], context, costs=tuple(named.tolist())
+            f"{seed}-{t}", f"visitor {t}", [*map(Action, free.items)], context, costs=tuple(named.tolist())
         )
         record = made.rank(question, START + 1000 * t)
         assert isinstance(record, Rank)

@@ -6,19 +6,16 @@ of the class and the logarithm of the mean price.
 """
 
 import io
-import os
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from coterie.arrays import Ints
-from coterie.data.blocks import DrawnSource
-from coterie.data.files import check_fingerprint, data_folder, need, sha256
+from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known
-from coterie.data.worlds.world import check_count
+from coterie.data.published.dealt import Dealt, within_norm_one
 from coterie.errors import FileError
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
@@ -32,29 +29,23 @@ class Visits(NamedTuple):
     users: Ints  # (visits,)
     starts: Ints  # (visits + 1,) where each basket begins
     bought: Ints  # positions of products, basket after basket
-    products: Candidates
+    items: Candidates  # the products
     fingerprint: str
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Baskets(DrawnSource):
+class Baskets(Dealt):
     """Ta Feng as rounds. Products bought less than `least_sold` times and customers with few visits are left out."""
 
     name: str = "ta-feng"
     n_candidates: int = 25
     least_sold: int = 100
     least_visits: int = 10
-    verify: bool = True
-    fingerprint: str | None = None  # of the file; if given, it must match
-    folder: str | os.PathLike[str] | None = None
 
-    provenance: ClassVar[str] = "real"
-
-    def __post_init__(self) -> None:
-        check_count("n_candidates", self.n_candidates, least=2)
-        check_count("least_sold", self.least_sold, least=1)
-        check_count("least_visits", self.least_visits, least=2)
+    stream = 16
+    counts = {"n_candidates": 2, "least_sold": 1, "least_visits": 2}  # noqa: RUF012 (never changed)
+    settings = ("n_candidates", "least_sold", "least_visits")
 
     @property
     def about(self) -> str:
@@ -64,91 +55,49 @@ class Baskets(DrawnSource):
             f"{self.n_candidates} products, one was bought on this visit and pays 1; the others pay 0."
         )
 
-    @cached_property
-    def visits(self) -> Visits:
-        """The visits and the products."""
-        folder = data_folder(self.folder)
-        found = _prepare(folder, self.verify, self.least_sold, self.least_visits)
-        check_fingerprint(self.name, folder, found.fingerprint, self.fingerprint)
-        return found
+    def deal(self, rng: np.random.Generator) -> Batch:
+        """Draw one product of each basket, and others that are not in it."""
+        users, starts, bought, products, _ = self.content
+        sizes = np.diff(starts)
+        one = bought[starts[:-1] + (rng.random(len(users)) * sizes).astype(np.int64)]
+        lists = np.empty((len(users), self.n_candidates), dtype=np.int64)
+        for t, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+            # More than are needed, so that enough are left without those of the basket.
+            drawn = rng.choice(len(products), self.n_candidates + last - first, replace=False, shuffle=True)
+            others = drawn[~np.isin(drawn, bought[first:last])]
+            lists[t, 0], lists[t, 1:] = one[t], others[: self.n_candidates - 1]
+        lists = rng.permuted(lists, axis=1)
+        return Batch(users, lists, products, (lists == one[:, None]).astype(np.float64))
 
-    @property
-    def n_users(self) -> int:
-        """How many customers come."""
-        return len(np.unique(self.visits.users))
-
-    @property
-    def n_rounds(self) -> int:
-        """How many visits there are."""
-        return len(self.visits.users)
-
-    @property
-    def n_items(self) -> int:
-        """How many products there are."""
-        return len(self.visits.products)
-
-    @property
-    def n_features(self) -> int:
-        """How many features a product has."""
-        return self.visits.products.n_features
-
-    def parameters(self) -> dict[str, Any]:
-        """Return all parameters needed to make the same rounds again, without the folder of the file."""
-        names = ("n_candidates", "least_sold", "least_visits", "verify")
-        settings = {name: getattr(self, name) for name in names}
-        return {"kind": self.name, **settings, "fingerprint": self.visits.fingerprint}
-
-    def block(self, seed: int) -> Batch:
-        """Return all rounds; the same for the same seed."""
-        check_count("seed", seed, least=0)
-        return _draw(self, seed)
-
-
-@lru_cache(maxsize=4)
-def _draw(data: Baskets, seed: int) -> Batch:
-    """Draw one product of each basket, and others that are not in it."""
-    rng, (users, starts, bought, products, _) = np.random.default_rng([seed, 16]), data.visits
-    sizes = np.diff(starts)
-    one = bought[starts[:-1] + (rng.random(len(users)) * sizes).astype(np.int64)]
-    lists = np.empty((len(users), data.n_candidates), dtype=np.int64)
-    for t, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-        # More than are needed, so that enough are left without those of the basket.
-        drawn = rng.choice(len(products), data.n_candidates + last - first, replace=False, shuffle=True)
-        others = drawn[~np.isin(drawn, bought[first:last])]
-        lists[t, 0], lists[t, 1:] = one[t], others[: data.n_candidates - 1]
-    lists = rng.permuted(lists, axis=1)
-    return Batch(users, lists, products, (lists == one[:, None]).astype(np.float64))
-
-
-@lru_cache(maxsize=2)
-def _prepare(folder: Path, verify: bool, least_sold: int, least_visits: int) -> Visits:
-    pl = need("polars", "reading data files")
-    path, content = read_known("ta-feng", "ta_feng.csv", folder, verify)
-    try:
-        table = pl.read_csv(io.BytesIO(content), columns=list(COLUMNS), infer_schema=False)
-        day, customer, kind, product, amount, price = (pl.col(name) for name in COLUMNS)
-        table = table.select(
-            day.str.to_date("%m/%d/%Y").alias("day"),
-            customer.cast(pl.Int64).alias("customer"),
-            product.cast(pl.Int64).alias("product"),
-            kind.str.slice(0, 3).alias("kind"),
-            (price.cast(pl.Float64) / amount.cast(pl.Float64)).alias("price"),
-        )
-    except pl.exceptions.PolarsError as error:
-        raise FileError(
-            f"{path} is not the published table ({str(error).splitlines()[0]}); fetch it again with "
-            "`coterie data get ta-feng`"
-        ) from error
-    visit = ["day", "customer"]
-    table = table.filter(pl.len().over("product") >= least_sold)
-    table = table.filter(pl.struct(visit).n_unique().over("customer") >= least_visits)
-    listed = table.group_by("product").agg(pl.col("kind").min(), pl.col("price").mean()).sort("product")
-    products = Candidates.trusted(listed["product"].to_list(), _features(listed))
-    table = table.filter(pl.col("day") > pl.col("day").min().over("customer"))
-    baskets = table.group_by(visit).agg(pl.col("product").unique().sort()).sort(visit)
-    bought = np.searchsorted(listed["product"].to_numpy(), baskets["product"].explode().to_numpy())
-    starts = np.r_[0, np.cumsum(baskets["product"].list.len().to_numpy())].astype(np.int64)
-    return Visits(baskets["customer"].to_numpy(), starts, bought, products, sha256(content)[:16])
+    def read(self, folder: Path) -> Visits:
+        """Read the purchases, and keep what is bought often and who comes often."""
+        pl = need("polars", "reading data files")
+        path, content = read_known("ta-feng", "ta_feng.csv", folder, self.verify)
+        try:
+            table = pl.read_csv(io.BytesIO(content), columns=list(COLUMNS), infer_schema=False)
+            day, customer, kind, product, amount, price = (pl.col(name) for name in COLUMNS)
+            table = table.select(
+                day.str.to_date("%m/%d/%Y").alias("day"),
+                customer.cast(pl.Int64).alias("customer"),
+                product.cast(pl.Int64).alias("product"),
+                kind.str.slice(0, 3).alias("kind"),
+                (price.cast(pl.Float64) / amount.cast(pl.Float64)).alias("price"),
+            )
+        except pl.exceptions.PolarsError as error:
+            raise FileError(
+                f"{path} is not the published table ({str(error).splitlines()[0]}); fetch it again with "
+                "`coterie data get ta-feng`"
+            ) from error
+        visit = ["day", "customer"]
+        table = table.filter(pl.len().over("product") >= self.least_sold)
+        table = table.filter(pl.struct(visit).n_unique().over("customer") >= self.least_visits)
+        listed = table.group_by("product").agg(pl.col("kind").min(), pl.col("price").mean()).sort("product")
+        products = Candidates.trusted(listed["product"].to_list(), _features(listed))
+        table = table.filter(pl.col("day") > pl.col("day").min().over("customer"))
+        baskets = table.group_by(visit).agg(pl.col("product").unique().sort()).sort(visit)
+        bought = np.searchsorted(listed["product"].to_numpy(), baskets["product"].explode().to_numpy())
+        starts = np.r_[0, np.cumsum(baskets["product"].list.len().to_numpy())].astype(np.int64)
+        return Visits(baskets["customer"].to_numpy(), starts, bought, products, sha256(content)[:16])
 
 
 def _features(listed: Any) -> Any:
@@ -156,4 +105,4 @@ def _features(listed: Any) -> Any:
     kinds, which = np.unique(listed["kind"].to_numpy().astype(str), return_inverse=True)
     price = np.log(np.maximum(listed["price"].to_numpy(), 1))
     vectors = np.column_stack([np.eye(len(kinds))[which], (price - price.mean()) / (price.std() or 1)])
-    return np.round(vectors / np.linalg.norm(vectors, axis=1).max(), 9)
+    return within_norm_one(vectors)

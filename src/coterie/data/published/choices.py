@@ -6,21 +6,18 @@ the file's columns.
 """
 
 import io
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import DrawnSource
-from coterie.data.files import check_fingerprint, data_folder, need, sha256
+from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known, source
+from coterie.data.published.dealt import Dealt, within_norm_one
 from coterie.data.published.r_file import read_r
-from coterie.data.worlds.world import check_count
 from coterie.errors import FileError
 from coterie.models.batches import Batch
 
@@ -36,17 +33,11 @@ class Tasks(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Choices(DrawnSource):
-    """A survey as rounds: a task is one round."""
+class Choices(Dealt):
+    """A survey as rounds: a task is one round. `name` is one of SURVEYS."""
 
-    name: str  # in SURVEYS
-    verify: bool = True
-    fingerprint: str | None = None  # of the file; if given, it must match
-    folder: str | os.PathLike[str] | None = None
-
-    provenance: ClassVar[str] = "real"
-    has_ids: ClassVar[bool] = False
-    n_items: ClassVar[None] = None  # options are new in every task
+    stream = 15
+    has_ids = False  # options are new in every task
 
     @property
     def about(self) -> str:
@@ -56,64 +47,38 @@ class Choices(DrawnSource):
             f"{self.n_candidates} options. The chosen one pays 1, the others 0."
         )
 
-    @cached_property
-    def tasks(self) -> Tasks:
-        """The tasks, with attributes ready for policies."""
-        folder = data_folder(self.folder)
-        found = _prepare(self.name, folder, self.verify)
-        check_fingerprint(self.name, folder, found.fingerprint, self.fingerprint)
-        return found
-
-    @property
-    def n_users(self) -> int:
-        """How many people chose."""
-        return len(np.unique(self.tasks.users))
-
-    @property
-    def n_rounds(self) -> int:
-        """How many tasks there are."""
-        return len(self.tasks.users)
-
     @property
     def n_candidates(self) -> int:
         """How many options a task has."""
-        return int(self.tasks.options.shape[1])
+        return int(self.content.options.shape[1])
 
     @property
     def n_features(self) -> int:
         """How many attributes an option has, with the constant."""
-        return int(self.tasks.options.shape[2])
+        return int(self.content.options.shape[2])
 
-    def parameters(self) -> dict[str, Any]:
-        """Return all parameters needed to make the same rounds again, without the folder of the file."""
-        return {"kind": self.name, "verify": self.verify, "fingerprint": self.tasks.fingerprint}
-
-    def block(self, seed: int) -> Batch:
-        """Return all rounds; the same for the same seed."""
-        check_count("seed", seed, least=0)
-        rng, (users, options, chosen, _) = np.random.default_rng([seed, 15]), self.tasks
+    def deal(self, rng: np.random.Generator) -> Batch:
+        """Put the tasks and the options of each into random order."""
+        users, options, chosen, _ = self.content
         n, width, d = options.shape
         order = rng.permutation(n)
         lists = rng.permuted(np.tile(np.arange(width), (n, 1)), axis=1)
         payoffs = (lists == chosen[order][:, None]).astype(np.float64)
         return Batch(users[order], order[:, None] * width + lists, options.reshape(n * width, d), payoffs)
 
-
-@lru_cache(maxsize=4)
-def _prepare(name: str, folder: Path, verify: bool) -> Tasks:
-    """Standardise the attributes over all options; rounded, so that another machine's last bits change no choice."""
-    path, content = read_known(name, source(name).files[0].name, folder, verify)
-    try:
-        tasks = SURVEYS[name](_columns(path, content))
-    except KeyError as error:
-        raise FileError(
-            f"{path} has no column {error}; fetch it again with `coterie data get {name}`"
-        ) from error
-    spread = tasks.options.std(axis=(0, 1))
-    options = (tasks.options - tasks.options.mean(axis=(0, 1))) / np.where(spread > 0, spread, 1)
-    options = np.concatenate([options, np.ones((*options.shape[:2], 1))], axis=2)
-    options = np.round(options / np.linalg.norm(options, axis=2).max(), 9)
-    return tasks._replace(options=options, fingerprint=sha256(content)[:16])
+    def read(self, folder: Path) -> Tasks:
+        """Read the tasks, and standardise the attributes over all options."""
+        path, content = read_known(self.name, source(self.name).files[0].name, folder, self.verify)
+        try:
+            tasks = SURVEYS[self.name](_columns(path, content))
+        except KeyError as error:
+            raise FileError(
+                f"{path} has no column {error}; fetch it again with `coterie data get {self.name}`"
+            ) from error
+        spread = tasks.options.std(axis=(0, 1))
+        options = (tasks.options - tasks.options.mean(axis=(0, 1))) / np.where(spread > 0, spread, 1)
+        options = within_norm_one(np.concatenate([options, np.ones((*options.shape[:2], 1))], axis=2))
+        return tasks._replace(options=options, fingerprint=sha256(content)[:16])
 
 
 def _columns(path: Path, content: bytes) -> Mapping[str, Any]:

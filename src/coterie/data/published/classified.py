@@ -6,25 +6,22 @@ users: every visitor is anonymous. Each pass shows all examples once, in a rando
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.blocks import STEP, BlockSource
-from coterie.data.files import check_fingerprint, data_folder, need, sha256
+from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known, source
-from coterie.data.worlds.world import check_count
-from coterie.errors import ParameterError
+from coterie.data.published.dealt import Dealt, within_norm_one
 from coterie.models.batches import Batch
 from coterie.models.candidates import InContext
 
-LOADERS = {"digits": "load_digits", "cancer": "load_breast_cancer", "wine": "load_wine"}
+LOADERS = {"digits": "load_digits", "cancer": "load_breast_cancer", "wine": "load_wine", "iris": "load_iris"}
 PROMPTS, N_COMPONENTS = "prompts", 25
 PICTURES = ("digits",)  # their features are pixels: all in the same unit
 
@@ -34,133 +31,98 @@ class Examples(NamedTuple):
 
     contexts: Floats  # (examples, n_context): the last is a constant; the longest row has norm 1
     payoffs: Floats  # (examples, actions)
-    actions: list[str]  # the ids, in the order of the labels
+    items: list[str]  # the actions' ids, in the order of the labels
     fingerprint: str
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Classified(BlockSource):
+class Classified(Dealt):
     """Examples as rounds. Contexts are the same for all candidates of a round."""
 
-    name: str
     passes: int
     price: float = 0.0  # of a dollar, in payoffs; for prompts
-    verify: bool = True
-    fingerprint: str | None = None  # of the examples; if given, it must match
-    folder: str | os.PathLike[str] | None = None
 
-    provenance: ClassVar[str] = "real"
-    one_hot: ClassVar[bool] = False
-    has_ids: ClassVar[bool] = True
+    stream = 13
+    counts = {"passes": 1}  # noqa: RUF012 (never changed)
+    settings = ("passes", "price")
     has_contexts: ClassVar[bool] = True
-    is_log: ClassVar[bool] = False
-    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
-    n_users: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_count("passes", self.passes, least=1)
+    is_anonymous: ClassVar[bool] = True
+    n_users = 1
 
     @property
     def about(self) -> str:
         """A description of a round, for reports."""
         return (
-            f"A round shows one of {len(self.examples.payoffs):,} examples with {self.n_context} features. The "
+            f"A round shows one of {len(self.content.payoffs):,} examples with {self.n_context} features. The "
             f"{self.n_candidates} candidates are its possible answers, and there is one payoff for each. "
             "Policies that see features get those of the example in the block of the candidate."
         )
 
-    @cached_property
-    def examples(self) -> Examples:
-        """The examples, their classes and the classes' names."""
-        place = data_folder(self.folder) if self.name == PROMPTS else Path("sklearn")
-        found = _prompts(place, self.verify, self.price) if self.name == PROMPTS else _load(self.name)
-        check_fingerprint(self.name, place, found.fingerprint, self.fingerprint)
-        return found
+    def place(self) -> Path:
+        """Return the folder of the files; those of scikit-learn are its own."""
+        return super().place() if self.name == PROMPTS else Path("sklearn")
+
+    def read(self, folder: Path) -> Examples:
+        """Read the examples, their payoffs and the actions."""
+        return _prompts(folder, self.verify, self.price) if self.name == PROMPTS else _load(self.name)
 
     @property
     def n_context(self) -> int:
         """How many features an example has, with the constant."""
-        return int(self.examples.contexts.shape[1])
+        return int(self.content.contexts.shape[1])
 
     @property
-    def n_items(self) -> int:
+    def n_candidates(self) -> int:
         """How many actions there are."""
-        return len(self.examples.actions)
-
-    n_candidates = n_items
+        return len(self.content.items)
 
     @property
     def n_features(self) -> int:
         """How many features a candidate has, for policies that see features alone: a block per action."""
-        return self.n_items * self.n_context
+        return self.n_candidates * self.n_context
 
     @property
     def n_rounds(self) -> int:
         """How many rounds there are."""
-        return self.passes * len(self.examples.payoffs)
+        return self.passes * len(self.content.payoffs)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return all parameters needed to make the same rounds again."""
-        own = {"price": self.price, "verify": self.verify} if self.name == PROMPTS else {}
-        return {"kind": self.name, "passes": self.passes, **own, "fingerprint": self.examples.fingerprint}
+    def deal(self, rng: np.random.Generator) -> Batch:
+        """Put the examples of each pass, and the actions of each round, into random order."""
+        contexts, known, actions, _ = self.content
+        n, width = known.shape
+        order = np.concatenate([rng.permutation(n) for _ in range(self.passes)])
+        lists = rng.permuted(np.tile(np.arange(width), (len(order), 1)), axis=1)
+        items = InContext(actions, np.tile(np.arange(width), n), np.repeat(contexts, width, axis=0))
+        payoffs = np.take_along_axis(known[order], lists, axis=1)
+        return Batch([None] * len(order), order[:, None] * width + lists, items, payoffs)
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
-        check_count("seed", seed, least=0)
-        if n_rounds > self.n_rounds:
-            raise ParameterError(
-                f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer, or for "
-                "more passes"
-            )
-        contexts, known, actions, _ = self.examples
-        rng = np.random.default_rng([seed, 13])
-        order = np.concatenate([rng.permutation(len(known)) for _ in range(self.passes)])
-        shown = rng.permuted(np.tile(np.arange(len(actions)), (len(order), 1)), axis=1)
-        for first in range(start, n_rounds, STEP):
-            rows = slice(first, min(first + STEP, n_rounds))
-            examples, lists = order[rows], shown[rows]
-            payoffs = np.take_along_axis(known[examples], lists, axis=1)
-            candidates = np.arange(lists.size).reshape(lists.shape)
-            items = InContext(actions, lists.ravel(), np.repeat(contexts[examples], len(actions), axis=0))
-            yield Batch([None] * len(examples), candidates, items, payoffs)
+        """Yield the rounds in blocks, each with its own items alone."""
+        for block in super().blocks(n_rounds, seed, start):
+            shown = block.candidates
+            own = np.arange(shown.size).reshape(shown.shape)
+            yield block._replace(items=block.items.at(shown.ravel()), candidates=own)
 
 
-def digits(*, passes: int = 3, **settings: Any) -> Classified:
-    """Return 1,797 images of handwritten digits: 64 pixels, 10 actions."""
-    return Classified(name="digits", passes=passes, **settings)
+digits = partial(Classified, name="digits", passes=3)  # 1,797 images: 64 pixels, 10 actions
+cancer = partial(Classified, name="cancer", passes=5)  # 569 samples of tissue: 30 measurements, 2 actions
+wine = partial(Classified, name="wine", passes=10)  # 178 wines: 13 measurements, 3 actions, the growers
+iris = partial(Classified, name="iris", passes=10)  # 150 flowers: 4 measurements, 3 actions, the species
+prompts = partial(Classified, name=PROMPTS, passes=1, price=10.0)  # 3,607 texts: 25 features, 3 models to ask
 
 
-def cancer(*, passes: int = 5, **settings: Any) -> Classified:
-    """Return 569 samples of tissue: 30 measurements, 2 actions."""
-    return Classified(name="cancer", passes=passes, **settings)
-
-
-def wine(*, passes: int = 10, **settings: Any) -> Classified:
-    """Return 178 wines: 13 measurements, 3 actions, the growers."""
-    return Classified(name="wine", passes=passes, **settings)
-
-
-@lru_cache(maxsize=4)
 def _load(name: str) -> Examples:
     """Read a set. Measurements are standardised, because their units are arbitrary; pixels are not."""
     found = getattr(need("sklearn.datasets", "reading classification sets"), LOADERS[name])()
     raw, labels = np.asarray(found.data, dtype=np.float64), np.asarray(found.target, dtype=np.int64)
     contexts = raw / raw.max() if name in PICTURES else (raw - raw.mean(axis=0)) / raw.std(axis=0)
-    contexts = np.column_stack([contexts, np.ones(len(raw))])
-    # Rounded, so that another machine's last bits change no choice.
-    contexts = np.round(contexts / np.linalg.norm(contexts, axis=1).max(), 9)
+    contexts = within_norm_one(np.column_stack([contexts, np.ones(len(raw))]))
     actions = [str(one) for one in found.target_names]
     payoffs = (labels[:, None] == np.arange(len(actions))).astype(np.float64)
     return Examples(contexts, payoffs, actions, sha256(raw.tobytes() + labels.tobytes())[:16])
 
 
-def prompts(*, passes: int = 1, price: float = 10.0, **settings: Any) -> Classified:
-    """Return 3,609 prompts: 25 features of the text, 3 actions, which are the models to ask."""
-    return Classified(name=PROMPTS, passes=passes, price=price, **settings)
-
-
-@lru_cache(maxsize=2)
 def _prompts(folder: Path, verify: bool, price: float) -> Examples:
     """Read the prompts. Features are the first components of the words' tf-idf; payoffs are at least -1."""
     read = [read_known(PROMPTS, file.name, folder, verify)[1] for file in source(PROMPTS).files]
@@ -171,7 +133,6 @@ def _prompts(folder: Path, verify: bool, price: float) -> Examples:
     words = need("sklearn.feature_extraction.text", "reading prompts").TfidfVectorizer(min_df=3)
     made = need("sklearn.decomposition", "reading prompts").TruncatedSVD(N_COMPONENTS, random_state=0)
     vectors = made.fit_transform(words.fit_transform([line["prompt"] for line in lines]))
-    contexts = np.column_stack([vectors, np.full(len(lines), 0.5)])
-    contexts = np.round(contexts / np.linalg.norm(contexts, axis=1).max(), 9)
+    contexts = within_norm_one(np.column_stack([vectors, np.full(len(lines), 0.5)]))
     fingerprint = sha256("".join(map(sha256, read)).encode())[:16]
     return Examples(contexts, np.array(payoffs), actions, fingerprint)

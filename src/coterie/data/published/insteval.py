@@ -9,14 +9,14 @@ the table is taken.
 
 import lzma
 import pickletools
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from coterie.data.files import sha256
 from coterie.data.published.catalogue import read_known
+from coterie.data.published.dealt import within_norm_one
 from coterie.data.published.movielens import MovieLens, Ratings, ratings_of
 from coterie.errors import FileError
 from coterie.models.candidates import Candidates
@@ -25,15 +25,6 @@ COLUMNS = ("row", "student", "lecturer", "age", "since", "service", "department"
 FILE = "InstEval.pkl.compress"
 
 
-def insteval(*, n_candidates: int = 5, **settings: Any) -> MovieLens:
-    """Return students' ratings in lists that do not repeat: each student's lecturers, each once."""
-    pays = "0, 0.25, 0.5, 0.75 or 1, by the rating"
-    return MovieLens(
-        name="insteval", reader=_read, n_candidates=n_candidates, what="lecturer", pays=pays, **settings
-    )
-
-
-@lru_cache(maxsize=2)
 def _read(folder: Path, verify: bool) -> Ratings:
     path, content = read_known("insteval", FILE, folder, verify)
     try:
@@ -53,7 +44,11 @@ def _read(folder: Path, verify: bool) -> Ratings:
     features[rated, which] = 1
     n = np.bincount(rated)
     features[:, -1] = np.bincount(rated, table["since"][order]) / n / table["since"].max()
-    features = np.round(features / np.linalg.norm(features, axis=1).max(), 9)
-    lecturers = Candidates.trusted(ids.tolist(), features)
+    lecturers = Candidates.trusted(ids.tolist(), within_norm_one(features))
     payoffs = (table["rating"][order] - 1) / 4
     return ratings_of(table["student"][order], rated, payoffs, lecturers, sha256(content))
+
+
+insteval = partial(
+    MovieLens, name="insteval", reader=_read, what="lecturer", pays="0, 0.25, 0.5, 0.75 or 1, by the rating"
+)

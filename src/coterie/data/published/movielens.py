@@ -5,21 +5,20 @@ decade of release. `docs/reproduce.md` says how the rounds are made.
 """
 
 import io
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import DrawnSource, draw_distinct
-from coterie.data.files import check_fingerprint, data_folder, need, sha256
+from coterie.data.blocks import draw_distinct
+from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known
-from coterie.data.worlds.world import check_count
+from coterie.data.published.dealt import Dealt
 from coterie.errors import FileError, ParameterError
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
@@ -36,30 +35,28 @@ class Ratings(NamedTuple):
     starts: Ints  # (n_users + 1,) where each user's ratings begin
     rated: Ints  # (ratings,) positions of movies, by user
     liked: Floats  # (ratings,) payoffs: for movies 1 for a rating of at least LIKED, else 0
-    movies: Candidates  # (n_items,) ids ascending
+    items: Candidates  # (n_items,) the movies, ids ascending
     fingerprint: str  # of the files
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MovieLens(DrawnSource):
-    """MovieLens as rounds: `n_draws` random lists, or, if that is 0, each user's movies cut into lists."""
+class MovieLens(Dealt):
+    """Ratings as rounds: `n_draws` random lists, or, if that is 0, each user's movies cut into lists."""
 
-    name: str
     reader: Callable[[Path, bool], Ratings]
-    n_candidates: int
+    n_candidates: int = 5
     n_draws: int = 0
     what: str = "movie"  # that is rated
     pays: str = f"1 if the user gave it {LIKED:g} stars or more, and 0 if not"
-    verify: bool = True
-    fingerprint: str | None = None  # of the files; if given, it must match
-    folder: str | os.PathLike[str] | None = None
 
-    provenance: ClassVar[str] = "real"
+    stream = 12
+    counts = {"n_candidates": 2, "n_draws": 0}  # noqa: RUF012 (never changed)
 
-    def __post_init__(self) -> None:
-        check_count("n_candidates", self.n_candidates, least=2)
-        check_count("n_draws", self.n_draws, least=0)
+    @property
+    def settings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The fields that the rounds depend on."""
+        return ("n_candidates", "n_draws") if self.n_draws else ("n_candidates",)
 
     @property
     def about(self) -> str:
@@ -72,58 +69,43 @@ class MovieLens(DrawnSource):
             f"offered a list of {self.n_candidates} {which} this user has rated. A {self.what} pays {self.pays}."
         )
 
-    @cached_property
-    def ratings(self) -> Ratings:
-        """The users, what they rated, and the movies."""
-        found = self.reader(data_folder(self.folder), self.verify)
-        check_fingerprint(self.name, data_folder(self.folder), found.fingerprint, self.fingerprint)
-        return found
+    def read(self, folder: Path) -> Ratings:
+        """Read who rated what."""
+        return self.reader(folder, self.verify)
 
     @property
     def n_users(self) -> int:
         """How many users rated enough movies for a list."""
-        return int((np.diff(self.ratings.starts) >= self.n_candidates).sum())
-
-    @property
-    def n_items(self) -> int:
-        """How many movies there are."""
-        return len(self.ratings.movies)
-
-    @property
-    def n_features(self) -> int:
-        """How many features a movie has."""
-        return self.ratings.movies.n_features
+        return int((np.diff(self.content.starts) >= self.n_candidates).sum())
 
     @property
     def n_rounds(self) -> int:
         """How many rounds there are; the same for every seed."""
-        return self.n_draws or int((np.diff(self.ratings.starts) // self.n_candidates).sum())
+        return self.n_draws or int((np.diff(self.content.starts) // self.n_candidates).sum())
 
-    def parameters(self) -> dict[str, Any]:
-        """Return all parameters needed to make the same rounds again, without the folder of the files."""
-        settings = {"n_candidates": self.n_candidates} | ({"n_draws": self.n_draws} if self.n_draws else {})
-        return {"kind": self.name, **settings, "verify": self.verify, "fingerprint": self.ratings.fingerprint}
+    def deal(self, rng: np.random.Generator) -> Batch:
+        """Make all rounds: the user of each, and which of the user's ratings are its candidates."""
+        ready, width = self.content, self.n_candidates
+        n_rated = np.diff(ready.starts)
+        able = np.flatnonzero(n_rated >= width)
+        if not len(able):
+            raise ParameterError(
+                f"n_candidates is {width}, but no user in {self.name} rated that many movies"
+            )
+        if self.n_draws:
+            user = able[rng.integers(len(able), size=self.n_draws)]
+            place = ready.starts[user][:, None] + draw_distinct(rng, n_rated[user], width)
+        else:
+            lists = [
+                (ready.starts[one] + rng.permutation(n_rated[one]))[: n_rated[one] // width * width]
+                for one in able
+            ]
+            user = np.repeat(able, [len(own) // width for own in lists])
+            order = rng.permutation(len(user))
+            user, place = user[order], np.concatenate(lists).reshape(-1, width)[order]
+        return Batch(ready.user_ids[user], ready.rated[place], ready.items, ready.liked[place])
 
-    def block(self, seed: int) -> Batch:
-        """Return all rounds; the same for the same seed."""
-        check_count("seed", seed, least=0)
-        return _draw(self, seed)
 
-
-def movielens(*, n_candidates: int = 5, **settings: Any) -> MovieLens:
-    """Return MovieLens in lists that do not repeat: each user's rated movies, each once."""
-    return MovieLens(name="movielens", reader=read_small, n_candidates=n_candidates, **settings)
-
-
-def movielens_repeat(*, n_candidates: int = 10, n_draws: int = 40_000, **settings: Any) -> MovieLens:
-    """Return MovieLens in lists that repeat: a user, and movies this user rated, drawn uniformly each time."""
-    check_count("n_draws", n_draws, least=1)
-    return MovieLens(
-        name="movielens-repeat", reader=read_small, n_candidates=n_candidates, n_draws=n_draws, **settings
-    )
-
-
-@lru_cache(maxsize=2)
 def read_small(folder: Path, verify: bool) -> Ratings:
     """Read both files of ml-latest-small."""
     pl = need("polars", "reading data files")
@@ -197,24 +179,8 @@ def features(titles: list[str], genres: list[str]) -> tuple[Floats, tuple[str, .
     return vectors / (longest or 1), names
 
 
-@lru_cache(maxsize=4)
-def _draw(data: MovieLens, seed: int) -> Batch:
-    """Make all rounds: the user of each, and which of the user's ratings are its candidates."""
-    ready, width = data.ratings, data.n_candidates
-    n_rated = np.diff(ready.starts)
-    rng = np.random.default_rng([seed, 12])
-    able = np.flatnonzero(n_rated >= width)
-    if not len(able):
-        raise ParameterError(f"n_candidates is {width}, but no user in {data.name} rated that many movies")
-    if data.n_draws:
-        user = able[rng.integers(len(able), size=data.n_draws)]
-        place = ready.starts[user][:, None] + draw_distinct(rng, n_rated[user], width)
-    else:
-        lists = [
-            (ready.starts[one] + rng.permutation(n_rated[one]))[: n_rated[one] // width * width]
-            for one in able
-        ]
-        user = np.repeat(able, [len(own) // width for own in lists])
-        order = rng.permutation(len(user))
-        user, place = user[order], np.concatenate(lists).reshape(-1, width)[order]
-    return Batch(ready.user_ids[user], ready.rated[place], ready.movies, ready.liked[place])
+# Lists that do not repeat (each user's rated movies, each once), and lists that are drawn anew each time.
+movielens = partial(MovieLens, name="movielens", reader=read_small)
+movielens_repeat = partial(
+    MovieLens, name="movielens-repeat", reader=read_small, n_candidates=10, n_draws=40_000
+)
