@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from coterie.models.candidates import Candidates
     from coterie.models.users.recovery import sparse_recovery
     from coterie.policies import (
+        BASS,
         CAB,
         CLUB,
         COFIBA,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BASS",
     "CAB",
     "CLUB",
     "COFIBA",

@@ -11,6 +11,7 @@ from coterie.policies.base.batch import Batch, Outcome
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.policy import Policy
 from coterie.policies.cab import CAB
+from coterie.policies.clustering.bass import BASS
 from coterie.policies.clustering.club import CLUB
 from coterie.policies.clustering.cofiba import COFIBA
 from coterie.policies.clustering.dccb import DCCB
@@ -28,15 +29,15 @@ from coterie.policies.sparse_hierarchical import SparseHierarchical
 from coterie.policies.vw import VW
 
 __all__ = [
-    "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin", "Decision", "DynUCB",
-    "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB", "SparseHierarchical",
-    "load",
+    "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin", "Decision",
+    "DynUCB", "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB",
+    "SparseHierarchical", "load",
 ]  # fmt: skip
 
 # The order of lists: the recommended ones, the paper's own, its competitors; any others; then the baselines.
 FIRST = (
     "hierarchical", "sparse-hierarchical", "cab", "sparse-cab", "linucb", "club", "dynucb", "sclub", "cofiba",
-    "gob-lin", "colin", "dccb", "locb", "hier-ts",
+    "gob-lin", "colin", "dccb", "locb", "bass", "hier-ts",
 )  # fmt: skip
 LAST = ("vw", "random")
 POLICIES: dict[str, type[Policy]] = {}  # every policy, by its name

@@ -1,0 +1,254 @@
+"""BASS: users share payoffs until their confidence ellipsoids are apart (Cherkaoui, Barlier, Colin, 2025).
+
+paper            here
+i                user
+A_i, b_i, θ_i    _products[i], _sums[i], _weights[i]: A_i = I + Σ x xᵀ, b_i = Σ y x, θ_i = A_i⁻¹b_i
+ε_i              _reach[i] = S + R·√(2·log(1/δ) + log det A_i)
+R, S, δ          noise, size, delta
+
+After each payoff of i, the edge to j is cut if the ellipsoids (θ − θ_i)ᵀA_i(θ − θ_i) ≤ ε_i of both have no point in
+common. That is so if, with λ and v the eigenvalues of A_j/ε_j's view of A_i⁻¹ε_i and θ_i − θ_j in its eigenvectors,
+
+    K(s) = 1 − Σ v²·s(1 − s)/(1 + s(λ − 1)) < 0        for some s in (0, 1); K is convex
+
+(Gilitschenski and Hanebeck, 2012). A user decides with the pooled payoffs of the component, by the bound
+α·√(xᵀA⁻¹x·log(1 + t)).
+
+Written from the authors' public code (bandpy, class LBC: that it is the paper's BASS is inferred). There the reach of
+an ellipsoid is ε, not ε². All users are there from the start; here they come with their first payoff, with an edge to
+everybody, and decide with everybody before.
+"""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from coterie.arrays import Floats, Ints
+from coterie.errors import FileError, ParameterError
+from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.protocol import View
+from coterie.models.roster import Roster
+from coterie.policies.base.decision import Decision, decide_with
+from coterie.policies.base.parameters import Alpha, check_alpha, scale_at
+from coterie.policies.base.policy import Policy
+
+HALVINGS = 40  # of the interval that holds the minimum of K
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class BASS(Policy):
+    """Decides with all users whose confidence ellipsoids touch this user's, or that of another who decides along.
+
+    n_features
+        How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
+    alpha
+        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
+    noise, size, delta
+        The standard deviation of payoffs, the largest norm of users' weights, and the probability that an ellipsoid
+        does not hold the weights: they decide how far users must be apart.
+
+    Raises ParameterError if a number is out of range.
+
+    >>> policy = BASS(n_features=2)
+    >>> policy.learn_many(["ann"] * 40, [[1.0, 0.0], [0.0, 1.0]] * 20, [1, 0] * 20)
+    40
+    >>> policy.choose("bob", [[0.0, 1.0], [1.0, 0.0]])
+    1
+    """
+
+    name = "bass"
+    reference = "Cherkaoui, Barlier, Colin 2025: Adaptive sample sharing for multi-agent linear bandits"
+    finds_neighbours = True
+    tuned = {"noise": (0.1, 0.3, 1.0), "size": (0.1, 1.0)}  # noqa: RUF012 (never changed)
+
+    n_features: int
+    alpha: Alpha = 0.1
+    noise: float = 1.0
+    size: float = 1.0
+    delta: float = 1e-3
+
+    def __post_init__(self) -> None:
+        self.n_features: int = check_count("n_features", self.n_features)
+        self.alpha = check_alpha(self.alpha)
+        self.noise, self.size = check_number("noise", self.noise), check_number("size", self.size)
+        self.delta = check_number("delta", self.delta)
+        if not 0 < self.delta <= 1:
+            raise ParameterError(f"delta is {self.delta!r}, expected a probability in (0, 1]")
+        d = self.n_features
+        self._roster = Roster()
+        self._products, self._sums = (
+            np.zeros((0, d, d)),
+            np.zeros((0, d)),
+        )  # with room for more users, as below
+        self._weights, self._reach = np.zeros((0, d)), np.zeros(0)
+        self._cut = np.zeros((0, 0), dtype=np.bool_)  # between two users: whether their edge is cut
+        self._component = np.zeros(0, dtype=np.int64)
+
+    def _weigh(self, row: int) -> None:
+        product = self._products[row]
+        self._weights[row] = np.linalg.solve(product, self._sums[row])
+        bits = max(0.0, 2 * math.log(1 / self.delta) + float(np.linalg.slogdet(product)[1]))
+        self._reach[row] = self.size + self.noise * math.sqrt(bits)
+
+    def _pool(self, rows: Ints) -> tuple[Floats, Floats]:
+        """Return the pooled products and sums of some users."""
+        extra = self._products[rows] - np.eye(self.n_features)
+        return np.eye(self.n_features) + extra.sum(axis=0), self._sums[rows].sum(axis=0)
+
+    def _rows(self, row: int) -> Ints:
+        """Return the component of a row: for an unknown user, everybody."""
+        here = self._component
+        return np.flatnonzero(here == here[row]) if row >= 0 else np.arange(len(here))
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the component's estimate and bound."""
+        x: Any = read_vectors(contexts, self.n_features)
+        row, scale = self._roster.row(user), scale_at(self.alpha, self.learned)
+        rows = self._rows(row)
+        own = _view(*self._pool(rows[rows == row]), x)
+        return decide_with(user, x, own, _view(*self._pool(rows), x), scale, len(rows) + (row < 0))
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users who decide for `user`, including `user`: the same for every context."""
+        check_user(user)
+        read_vectors([context], self.n_features)
+        row = self._roster.row(user)
+        names = [self._roster.names[one] for one in self._rows(row)]
+        return names if row >= 0 else [*names, user]
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Update the user, and cut the edges to users whose ellipsoids are apart from the user's."""
+        [x] = read_vectors([context], self.n_features)
+        payoff = read_payoff(payoff)
+        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
+        self.add(user)
+        row = self._roster.row(user)
+        self._products[row] += np.outer(x, x)
+        self._sums[row] += payoff * x
+        self._weigh(row)
+        n = len(self._roster)
+        linked = np.flatnonzero(~self._cut[row, :n] & (np.arange(n) != row))
+        apart = linked[self._apart(row, linked)]
+        if len(apart):
+            self._cut[row, apart] = self._cut[apart, row] = True
+            self._connect()
+        self.learned += 1
+        return 1
+
+    def _connect(self) -> None:
+        """Find the components."""
+        n = len(self._roster)
+        linked, label = ~self._cut[:n, :n], np.full(n, -1, dtype=np.int64)
+        for row in range(n):
+            found = np.array([row]) if label[row] < 0 else np.empty(0, dtype=np.int64)
+            while len(found):
+                label[found] = row
+                found = np.flatnonzero(linked[found].any(axis=0) & (label < 0))
+        self._component = label
+
+    def _apart(self, row: int, others: Ints) -> Any:
+        """Return for each of the other users whether the ellipsoids have no point in common."""
+        gap = self._weights[others] - self._weights[row]
+        found = np.zeros(len(others), dtype=np.bool_)
+        # If one holds the centre of the other they are not apart; that is quick to see, and so nearly always.
+        near = ((gap @ self._products[row]) * gap).sum(axis=1) <= self._reach[row]
+        near[~near] = np.einsum(
+            "nd,nde,ne->n", gap[~near], self._products[others[~near]], gap[~near]
+        ) <= self._reach[others[~near]]  # fmt: skip
+        if near.all():
+            return found
+        far = others[~near]
+        root = np.linalg.cholesky(self._products[far] / self._reach[far, None, None])
+        inverse = np.linalg.inv(self._products[row]) * self._reach[row]
+        values, vectors = np.linalg.eigh(root.transpose(0, 2, 1) @ inverse @ root)
+        parts = (np.einsum("nd,nde->ne", gap[~near], root @ vectors)) ** 2
+        found[~near] = _least(values, parts) < 0
+        return found
+
+    def add(self, user: Hashable) -> None:
+        """Register a user, with an edge to everybody."""
+        check_user(user)
+        if user in self._roster:
+            return
+        row = len(self._roster)
+        self._roster.join(user)
+        if row == len(self._sums):
+            more, d = max(16, row), self.n_features
+            self._products = np.concatenate([self._products, np.zeros((more, d, d))])
+            self._sums, self._weights = (
+                np.concatenate([kept, np.zeros((more, d))]) for kept in (self._sums, self._weights)
+            )
+            self._reach = np.concatenate([self._reach, np.zeros(more)])
+            self._cut = np.pad(self._cut, (0, more))
+        self._products[row], self._sums[row] = np.eye(self.n_features), 0.0
+        self._cut[row] = self._cut[:, row] = False
+        self._weigh(row)
+        self._component = np.zeros(row + 1, dtype=np.int64)  # the newcomer is connected to everybody
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user, with edges and payoffs; the last row takes the place."""
+        check_user(user)
+        row, last = self._roster.leave(user), len(self._roster)
+        for kept in (self._products, self._sums, self._weights, self._reach, self._cut, self._cut.T):
+            kept[row] = kept[last]
+        self._connect()
+
+    @property
+    def users(self) -> list[Hashable]:
+        """The known users."""
+        return list(self._roster.names)
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        n = len(self._roster)
+        return {
+            "users": pack_ids(self._roster.names),
+            "products": self._products[:n].copy(),
+            "sums": self._sums[:n].copy(),
+            "cut": np.argwhere(np.triu(self._cut[:n, :n], 1)),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore what `tensors` returned."""
+        names, d = unpack_ids(tensors, "users"), self.n_features
+        n = len(names)
+        products, sums = take(tensors, "products", "f", (n, d, d)), take(tensors, "sums", "f", (n, d))
+        cut = take(tensors, "cut", "i", (None, 2))
+        if len(cut) and (cut.min() < 0 or cut.max() >= n or (cut[:, 0] >= cut[:, 1]).any()):
+            raise FileError("the model file has a cut edge of a user who is not known")
+        try:
+            np.linalg.cholesky(products)
+        except np.linalg.LinAlgError:
+            raise FileError("a matrix in the model file is not positive definite") from None
+        self._roster = Roster(names)
+        self._products, self._sums = products.copy(), sums.copy()
+        self._weights, self._reach = np.zeros_like(sums), np.zeros(n)
+        for row in range(n):
+            self._weigh(row)
+        self._cut = np.zeros((n, n), dtype=np.bool_)
+        self._cut[tuple(cut.T)] = self._cut[tuple(cut[:, ::-1].T)] = True
+        self._connect()
+
+
+def _view(product: Floats, sums: Floats, x: Floats) -> View:
+    """Return the estimate and the spread of each candidate."""
+    solved = np.linalg.solve(product, np.column_stack([sums, x.T]))
+    return View(x @ solved[:, 0], np.sqrt(np.maximum((x * solved[:, 1:].T).sum(axis=1), 0)))
+
+
+def _least(values: Floats, parts: Floats) -> Any:
+    """Return the smallest K(s) of each row, by halving where the derivative changes its sign."""
+    low, high = np.zeros((len(values), 1)), np.ones((len(values), 1))
+    for _ in range(HALVINGS):
+        s = (low + high) / 2
+        slope = -(parts * (1 - 2 * s - (values - 1) * s * s) / (1 + (values - 1) * s) ** 2).sum(axis=1)[
+            :, None
+        ]
+        low, high = np.where(slope < 0, s, low), np.where(slope < 0, high, s)
+    s = (low + high) / 2
+    return 1 - (parts * s * (1 - s) / (1 + s * (values - 1))).sum(axis=1)
