@@ -276,12 +276,13 @@ def test_mean_ranks_and_the_critical_difference_by_hand() -> None:
     """Ranks 1 (ten times) and 2 (twice): 14/12. q of four policies is 2.569: 2.569·√(4·5/(6·12)) = 1.354."""
     found = judge(games())
     assert found is not None
-    assert [one.name for one in found.standings] == ["hierarchical", "club", "cab", "random"]
-    assert [one.rank for one in found.standings] == pytest.approx([14 / 12, 22 / 12, 3, 4])
+    assert [one.name for one in found.ranked] == ["hierarchical", "club", "cab", "random"]
+    assert [one.rank for one in found.ranked] == pytest.approx([14 / 12, 22 / 12, 3, 4])
     assert found.critical == pytest.approx(2.569 * math.sqrt(20 / 72), abs=0.002)
     assert found.chance < 0.001
     assert [one.name for one in found.behind] == ["cab", "random"]
-    assert found.left_out == ["VW"]
+    assert "| VW | – | 0 of 1 | 1, 0 | 3% to 100% |" in overall_table(found)
+    assert words(found).endswith("Without a result in every game, and so not ranked: VW.")
     club = found.standings[1]
     assert (club.wins, club.losses, club.near) == (2, 10, 2)
     assert club.share == pytest.approx((0.021, 0.484), abs=0.001)  # Clopper and Pearson's interval of 2 in 12
@@ -315,7 +316,11 @@ def test_equal_policies_are_seldom_told_apart() -> None:
 
 def test_the_sentences_of_the_first_page_have_the_numbers_of_the_lines() -> None:
     assert first_page(games()) == (
-        "In 10 of the 12 tests below `Hierarchical` loses least, and in 10 it is best or not clearly behind the best."
+        "`Hierarchical` is best in 10, level with the best in 0, and clearly behind in 2 of 12 games."
+    )
+    level = line("level", hierarchical=[0.5, 0.6, 0.7], club=[0.5, 0.5, 0.5], random=[1.0] * 3)
+    assert "best in 10, level with the best in 1, and clearly behind in 2 of 13" in first_page(
+        [*games(), level]
     )
     assert where_not(games()) == (
         "CLUB loses less on game 0 (0.500 against 0.610), on game 1 (0.500 against 0.610)."

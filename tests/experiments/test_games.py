@@ -1,25 +1,34 @@
 """The games of the contest: who plays, and that no policy wins a game whose payoffs are shuffled."""
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from coterie import Batch, LinUCB
 from coterie.cli.studies.reproduce import open_place
 from coterie.data import WORLDS
 from coterie.data.datasets import DATASETS
+from coterie.data.rounds import Round
 from coterie.errors import FileError
 from coterie.evaluation.verdict import FIRST_RUNS, Runs, is_ahead, level_at
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
+from coterie.experiments.run.runs import EVERYBODY
 from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, players
 from coterie.experiments.study.tuning import paper_grid, settings
+from coterie.policies import POLICIES
 from tests.miniature import real_data
+
+ROUNDS = 100  # of a game with shuffled payoffs
 
 
 def test_every_game_is_a_dataset_or_a_world() -> None:
-    assert len(GAMES) >= 20
+    assert len(SHORT) >= 20
+    assert len([name for name in SHORT if name in DATASETS]) >= 14
     for game in GAMES.values():
         assert game.data in DATASETS or game.data in WORLDS
 
@@ -36,44 +45,93 @@ def test_every_rival_tries_the_same_number_of_settings() -> None:
 
 
 def test_who_cannot_play_is_named_with_the_reason() -> None:
-    """Items with ids alone: HierTS is for vectors, GOBLin has no graph, SparseHierarchical is for names."""
+    """GOBLin has no graph; HierTS, which is for vectors, sees the 20 ids as unit vectors."""
     place = open_place("music-and-news", {}, Console(stderr=True), 100)
     able, why_not = players(parse_specs(PLAYERS), place)
-    assert {"hierarchical", "cab", "club", "random"} <= {spec.name for spec in able}
-    assert why_not.keys() >= {"hier-ts", "gob-lin", "sparse-hierarchical"}
+    assert {"hierarchical", "cab", "club", "hier-ts", "random"} <= {spec.name for spec in able}
     assert not why_not.keys() & {spec.name for spec in able}
     assert "these data have no friendships" in why_not["gob-lin"]
-    able, why_not = players(parse_specs(PLAYERS), open_place("wine", {}, Console(stderr=True), None))
-    assert {"sparse-hierarchical", "hier-ts"} <= {spec.name for spec in able}
 
 
-def lost(spec: Spec, place: Any, seed: int, n_rounds: int) -> float:
-    """Return what a policy loses if the payoffs of each round are shuffled among its candidates."""
-    run = Run.of(spec, place, seed, n_rounds)
-    policy, rng, total = run.make_policy(), np.random.default_rng([seed, 99]), 0.0
-    for visit in run.rounds():
-        payoffs = rng.permutation(visit.payoffs)
-        k = policy.choose(visit.user, visit.contexts)
-        policy.learn(visit.user, visit.contexts[k], float(payoffs[k]))
-        total += payoffs.max() - payoffs[k]
-    return total
+def test_a_policy_of_vectors_sees_few_ids_as_unit_vectors() -> None:
+    """So LinUCB over vectors of 20 ids makes the choices of LinUCB over these ids."""
+    place = open_place("music-and-news", {}, Console(stderr=True), 100)
+    run = Run.of(parse_spec("hier-ts"), place, 3, 50)
+    assert (run.items, run.parameters["n_features"]) == ("units", 20)
+    plain = Run.of(parse_spec("linucb-single"), place, 3, 50)
+    vectors, ids = LinUCB(n_features=20, shared=True), LinUCB(one_hot=True, shared=True)
+    for shown, named in zip(run.rounds(), plain.rounds(), strict=True):
+        assert shown.contexts.argmax(axis=1).tolist() == list(named.contexts)
+        k = vectors.choose(shown.user, shown.contexts)
+        assert k == ids.choose(named.user, named.contexts)
+        vectors.learn(shown.user, shown.contexts[k], shown.payoffs[k])
+        ids.learn(named.user, named.contexts[k], named.payoffs[k])
+
+
+def test_without_users_a_model_per_user_is_a_model_of_everybody() -> None:
+    """LinUCB per user chooses as the shared one does, in blocks and one by one; who takes names sees nobody."""
+    place = open_place("wine", {}, Console(stderr=True), None)
+    chosen = [
+        np.concatenate([run.make_policy().run(block).choice for block in run.blocks(0)])
+        for run in (Run.of(parse_spec(name), place, 0, 200) for name in ("linucb-multiple", "linucb-single"))
+    ]
+    assert chosen[0].tolist() == chosen[1].tolist()
+    assert {visit.user for visit in Run.of(parse_spec("cab"), place, 0, 9).rounds()} == {EVERYBODY}
+    named = next(name for name, kind in POLICIES.items() if kind.takes_names)
+    assert {visit.user for visit in Run.of(parse_spec(named), place, 0, 9).rounds()} == {None}
+
+
+def pieces(spec: Spec, place: Any) -> Iterator[Callable[[int], float]]:
+    """Yield games of ROUNDS rounds: what the policy loses if payoffs are shuffled among candidates by a seed."""
+    run = Run.of(spec, place, 0, min(place.n_rounds, 25 * ROUNDS))
+    blocks = run.blocks(0) if hasattr(place, "blocks") else _batches(run)
+    for block in blocks:
+        for cut in block.pieces(0, len(block.users) // ROUNDS * ROUNDS, ROUNDS):
+            yield lambda seed, cut=cut: lost(run, cut, seed)
+
+
+def _batches(run: Run) -> Iterator[Batch]:
+    rounds = iter(run.rounds())
+    while part := list(islice(rounds, ROUNDS)):
+        yield as_batch(part)
+
+
+def lost(run: Run, batch: Batch, seed: int) -> float:
+    payoffs = np.random.default_rng([seed, 99]).permuted(batch.payoffs, axis=1)
+    choice = run.make_policy().run(batch._replace(payoffs=payoffs)).choice
+    return float((payoffs.max(axis=1) - payoffs[np.arange(len(payoffs)), choice]).sum())
+
+
+def as_batch(visits: Sequence[Round]) -> Batch:
+    shown = [list(visit.contexts) for visit in visits]
+    places = np.arange(sum(map(len, shown))).reshape(len(shown), -1)
+    items = [item for row in shown for item in row]
+    payoffs = np.array([visit.payoffs for visit in visits])
+    users = [visit.user for visit in visits]
+    if isinstance(items[0], np.ndarray):
+        return Batch(users, places, np.array(items), payoffs)
+    listed = list(dict.fromkeys(items))
+    return Batch(
+        users, np.array([listed.index(item) for item in items]).reshape(places.shape), listed, payoffs
+    )
 
 
 @pytest.mark.slow
 def test_with_shuffled_payoffs_hardly_any_winner_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most 1 in 100 comparisons names a winner; 5 of 102 would be 4 errors more. Games need their data."""
+    """At most 1 in 100 comparisons names a winner; 5 of 114 would be 4 errors more. Games need their data."""
     monkeypatch.setenv("COTERIE_DATA", os.environ.get("COTERIE_DATA") or str(real_data()))
     specs, named, n_compared = parse_specs("hierarchical,linucb-single,club,random"), 0, 0
     for name in SHORT:
         try:
-            place = open_place(name, {}, Console(stderr=True), 100)
+            place = open_place(GAMES[name].data, {}, Console(stderr=True), None)
         except FileError:
             continue
         if getattr(place, "is_log", False):
             continue  # most payoffs are unknown
+        games = [list(pieces(spec, place)) for spec in specs]
         for first in range(0, 6 * FIRST_RUNS, FIRST_RUNS):
             seeds = range(first, first + FIRST_RUNS)
-            found = [Runs(np.array([lost(spec, place, seed, 100) for seed in seeds])) for spec in specs]
+            found = [Runs(np.array([own[seed % len(own)](seed) for seed in seeds])) for own in games]
             best, *others = sorted(found, key=lambda runs: float(runs.regrets.sum()))
             named += is_ahead(best, others, level=level_at(FIRST_RUNS))
             n_compared += 1

@@ -12,7 +12,7 @@ from coterie.models.actions import Action, ids_of, vectors_of
 from coterie.models.checks import check_order, check_sizes, read_items, read_numbers, without_tiny
 
 # What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
-VIEWS = ("features", "ids", "both", "names")
+VIEWS = ("features", "ids", "both", "names", "units")
 
 
 @final

@@ -21,6 +21,7 @@ from coterie.models.candidates import project
 from coterie.policies import POLICIES, Policy
 
 FRIENDS = "friends"
+EVERYBODY = "everybody"  # the user of data without users
 # The code that determines a trace: policies, models, data, and the modules that play a run.
 ROOMS = ("models", "policies", "data")
 WRITERS = ("batches", "own", "play", "record", "runs", "specs", "trace", "worlds")
@@ -45,7 +46,8 @@ class Run:
         """Describe the run of `spec` on `world`. The policy's random numbers have a seed of their own."""
         own_seed = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
         view = spec.view(world)
-        parameters = spec.complete(view=view, n_features=world.n_features, seed=own_seed)
+        n_features = getattr(world, "n_items", None) if view == "units" else world.n_features
+        parameters = spec.complete(view=view, n_features=n_features, seed=own_seed)
         return cls(spec.text, spec.name, parameters, world.parameters(), seed, n_rounds, view)
 
     @property
@@ -68,14 +70,25 @@ class Run:
 
     def rounds(self) -> Iterator[Round]:
         """Yield the run's rounds from the first on, with the part of the items that the policy sees."""
-        for visit in self.make_world().rounds(self.n_rounds, self.seed):
-            yield visit._replace(contexts=_shown(visit.contexts, self.items))
+        world = self.make_world()
+        for visit in world.rounds(self.n_rounds, self.seed):
+            [user] = self._users(world, [visit.user])
+            yield visit._replace(user=user, contexts=_shown(visit.contexts, self.items, world))
 
     def blocks(self, start: int) -> Iterator[Batch]:
         """Yield the same rounds from `start` on as blocks, if the world has blocks."""
         world: Any = self.make_world()
         for block in world.blocks(self.n_rounds, self.seed, start):
-            yield block._replace(items=_shown(block.items, self.items))
+            users = self._users(world, block.users)
+            yield block._replace(users=users, items=_shown(block.items, self.items, world))
+
+    def _users(self, world: Any, users: Any) -> Any:
+        """Return one user for all anonymous visitors of data without users, unless the policy takes names.
+
+        A model per user is then a model of everybody, not of nobody.
+        """
+        alone = getattr(world, "is_anonymous", False) and self.items != "names"
+        return [EVERYBODY] * len(users) if alone else users
 
     def make_world(self) -> World:
         """Make the world again."""
@@ -99,8 +112,11 @@ class Run:
         return f"{readable[:60]}-seed{self.seed}-{digest[:10]}.parquet"
 
 
-def _shown(items: Any, view: str) -> Any:
+def _shown(items: Any, view: str, world: Any) -> Any:
     """Return the part of items that a policy sees."""
+    if view == "units":
+        listed = getattr(world, "items", None) or range(world.n_items)
+        return np.eye(len(listed))[[listed.index(item) for item in items]]
     if view != "names":
         return project(items, view)
     names = [f"x{k}" for k in range(items.contexts.shape[1])]

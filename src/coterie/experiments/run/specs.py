@@ -25,6 +25,7 @@ GIVEN = ("n_features", "one_hot", "seed")
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 # The part of items that the policy sees. A setting of every spec, not a parameter of policies.
 ITEMS = "items"
+FEW = 128  # items: so many ids may be unit vectors for a policy of vectors
 # Names that stand for several settings: all are played, and the best in hindsight is reported.
 IN_HINDSIGHT: dict[str, tuple[str, Sequence[str]]] = {"vw": ("setting", tuple(SETTINGS))}
 DEFAULT = "hierarchical,cab,dynucb,club,linucb-single,linucb-multiple,random"
@@ -65,17 +66,21 @@ class Spec:
         """Return which part of items the policy sees on `world`: one of VIEWS.
 
         Unless the spec sets it: names if actions have a context and the policy takes names, both if the data have
-        both and the policy takes both, else features if there are any, else ids.
+        both and the policy takes both, else features if there are any, else ids, or, for a policy of vectors alone,
+        ids as unit vectors if there are few.
         """
         has_features = world.n_features is not None
         has_ids = bool(world.one_hot or getattr(world, "has_ids", False))
         has_names = getattr(world, "has_contexts", False)
-        there = (has_features, has_ids, has_features and has_ids, has_names)
+        is_few = not has_features and 0 < (getattr(world, "n_items", None) or 0) <= FEW
+        there = (has_features, has_ids, has_features and has_ids, has_names, is_few)
         known = [v for v, has in zip(VIEWS, there, strict=True) if has]
         takes_both, takes_names = KINDS[self.name].takes_both, KINDS[self.name].takes_names
         if self.items is None:
             if takes_names and has_names:
                 return "names"
+            if known[0] == "ids" and is_few and "one_hot" not in defaults(self.name):
+                return "units" if "n_features" in defaults(self.name) else "ids"
             return "both" if takes_both and "both" in known else known[0]
         if self.items not in known:
             raise ParameterError(
@@ -96,7 +101,7 @@ class Spec:
         """Return every parameter of the policy's constructor, for one world and one run."""
         accepted = defaults(self.name)
         given: dict[str, Any] = {"seed": seed}
-        if view in ("features", "both"):
+        if view in ("features", "both", "units"):
             given["n_features"] = n_features
         if view in ("ids", "both"):
             given["one_hot"] = True

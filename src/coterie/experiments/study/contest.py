@@ -132,6 +132,7 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
         chosen = re.search(r"best of \d+: ([\w-]+)", settings)
         note = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
+        view = "ids" if view == "units" else view
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
         score = Score(title, value["mean"], value["spread"], view, note, runs, len(comparison["seeds"]))

@@ -15,7 +15,7 @@ from coterie.experiments.run.specs import Spec
 N_SETTINGS = 10  # of each rival in tuning
 PLAYERS = (
     "hierarchical,sparse-hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
-    "locb,hier-ts,gob-lin:graph=friends,random"
+    "locb,bass,hier-ts,gob-lin:graph=friends,random"
 )
 BY_NAME = "sparse-hierarchical"  # the form of Hierarchical for named features
 
@@ -30,8 +30,8 @@ class Game(NamedTuple):
 
 SHORT = (
     "camera", "bank", "margarine", "electricity", "swissmetro", "insteval", "ta-feng", "movielens",
-    "movielens-repeat", "movielens-100k", "movielens-groups", "cancer", "wine", "prompts", "open-bandit",
-    "music-and-news", "dense", "lonely",
+    "movielens-repeat", "movielens-100k", "movielens-groups", "movielens-locb", "cancer", "wine", "iris", "prompts",
+    "open-bandit", "music-and-news", "dense", "lonely",
 )  # fmt: skip
 LONG = ("lastfm", "delicious", "digits", "tuenti", "kddcup-twin", "avazu-twin")
 GAMES: dict[str, Game] = {

@@ -1,8 +1,9 @@
 """The contest as a whole: mean ranks, wins and losses, and how often a policy is best or not clearly behind.
 
-Counted are the lines in which the policy that we recommend played, and the policies that played all of them, so
-that every rank is among the same rivals. Ranks are compared by Friedman's test; two policies differ if their mean
-ranks differ by more than the critical difference of Nemenyi (Demšar, JMLR 2006):
+Counted are the lines in which the policy that we recommend played. Ranked are the policies that played all of
+them, so that every rank is among the same rivals; the others have wins and losses in the lines they played. Ranks
+are compared by Friedman's test; two policies differ if their mean ranks differ by more than the critical difference
+of Nemenyi (Demšar, JMLR 2006):
 
     q·√(k(k + 1)/(6N))       q: the 0.95 quantile of the studentised range of k values, over √2
 
@@ -13,7 +14,7 @@ With few runs the interval is wide.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,9 @@ class Standing(NamedTuple):
 
     name: str
     title: str
-    rank: float  # the mean over the lines; 1 is best, ties share
-    near: int  # lines in which it is best or not clearly behind
+    rank: float | None  # the mean over the lines; 1 is best, ties share; None if it did not play all of them
+    n_lines: int  # that it played
+    near: int  # of them, those in which it is best or not clearly behind
     wins: int  # lines in which the leader loses more than this policy
     losses: int  # lines in which the leader loses less
     share: tuple[
@@ -41,15 +43,19 @@ class Overall(NamedTuple):
     """The verdict over all lines."""
 
     n_lines: int
-    standings: list[Standing]  # best mean rank first: the leader
+    standings: list[Standing]  # best mean rank first: the leader; then those without a rank
     critical: float  # the smallest clear difference between two mean ranks
     chance: float  # of ranks so different, if all policies were equal (Friedman)
-    left_out: list[str]  # titles of policies that did not play all of these lines
 
     @property
     def behind(self) -> list[Standing]:
         """The policies that are clearly behind the leader."""
-        return [one for one in self.standings if one.rank - self.standings[0].rank > self.critical]
+        return [one for one in self.ranked if one.rank - self.standings[0].rank > self.critical]
+
+    @property
+    def ranked(self) -> list[Any]:
+        """The policies with a rank."""
+        return [one for one in self.standings if one.rank is not None]
 
 
 def judge(lines: Sequence[Line]) -> Overall | None:
@@ -67,23 +73,25 @@ def judge(lines: Sequence[Line]) -> Overall | None:
     critical = (
         float(studentized_range.ppf(1 - LEVEL, k, np.inf)) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
     )
-    leader = int(np.argmin(ranks))
+    leader = names[int(np.argmin(ranks))]
+    of = dict(zip(names, ranks.tolist(), strict=True))
     standings = []
-    for j, name in enumerate(names):
-        better, worse = (
-            int((losses[:, j] < losses[:, leader]).sum()),
-            int((losses[:, j] > losses[:, leader]).sum()),
-        )
+    for name in columns(counted):
+        played = [line for line in counted if name in line.scores]
+        apart = [
+            line.scores[name].loss(line.is_log) - line.scores[leader].loss(line.is_log) for line in played
+        ]
+        better, worse = sum(gap < 0 for gap in apart), sum(gap > 0 for gap in apart)
         found = binomtest(better, max(better + worse, 1)).proportion_ci(1 - LEVEL)
-        near = sum(not is_clearly_behind(line, name) for line in counted)
-        title = counted[0].scores[name].title
+        near = sum(not is_clearly_behind(line, name) for line in played)
+        share = (float(found.low), float(found.high))
         standings.append(
-            Standing(name, title, float(ranks[j]), near, better, worse, (float(found.low), float(found.high)))
+            Standing(
+                name, played[0].scores[name].title, of.get(name), len(played), near, better, worse, share
+            )
         )
-    titles = {name: score.title for line in counted for name, score in line.scores.items()}
-    others = [titles[name] for name in columns(counted) if name not in names]
-    chance = float(friedmanchisquare(*losses.T).pvalue)
-    return Overall(n, sorted(standings, key=lambda one: one.rank), critical, chance, others)
+    standings.sort(key=lambda one: k + 1 if one.rank is None else one.rank)
+    return Overall(n, standings, critical, float(friedmanchisquare(*losses.T).pvalue))
 
 
 def is_clearly_behind(line: Line, name: str) -> bool:
@@ -116,16 +124,17 @@ def table(found: Overall) -> str:
     for one in found.standings:
         versus = "" if one is leader else f"{one.wins}, {one.losses}"
         share = "" if one is leader else f"{one.share[0]:.0%} to {one.share[1]:.0%}"
-        lines.append(f"| {one.title} | {one.rank:.2f} | {one.near} of {found.n_lines} | {versus} | {share} |")
+        rank = "–" if one.rank is None else f"{one.rank:.2f}"
+        lines.append(f"| {one.title} | {rank} | {one.near} of {one.n_lines} | {versus} | {share} |")
     return "\n".join(lines) + "\n"
 
 
 def words(found: Overall) -> str:
     """Return the verdict in a few sentences."""
     leader, behind = found.standings[0], found.behind
-    rest = [one for one in found.standings[1:] if one not in behind]
+    rest = [one for one in found.ranked[1:] if one not in behind]
     text = (
-        f"{leader.title} has the best mean rank, {leader.rank:.2f} of {len(found.standings)} policies over "
+        f"{leader.title} has the best mean rank, {leader.rank:.2f} of {len(found.ranked)} policies over "
         f"{found.n_lines} games, and is best or not clearly behind in {leader.near} of them."
     )
     if found.chance > LEVEL:
@@ -133,8 +142,9 @@ def words(found: Overall) -> str:
     text += f" Mean ranks that differ by more than {found.critical:.2f} differ clearly (Nemenyi, 95 %): "
     text += f"clearly behind are {_named(behind)}"
     text += f"; not clearly {_named(rest)}." if rest else "."
-    if found.left_out:
-        text += f" Without a result in every game, and so not ranked: {', '.join(found.left_out)}."
+    left_out = [one.title for one in found.standings if one.rank is None]
+    if left_out:
+        text += f" Without a result in every game, and so not ranked: {', '.join(left_out)}."
     return text
 
 
@@ -147,10 +157,11 @@ def first_page(lines: Sequence[Line]) -> str:
     ours = FIRST[0]
     counted = [line for line in lines if ours in line.scores]
     first = sum(line.best() == ours for line in counted)
-    near = sum(not is_clearly_behind(line, ours) for line in counted)
+    level = sum(not is_clearly_behind(line, ours) for line in counted) - first
+    behind = len(counted) - first - level
     return (
-        f"In {first} of the {len(counted)} tests below `Hierarchical` loses least, and in {near} it is best or not "
-        "clearly behind the best."
+        f"`Hierarchical` is best in {first}, level with the best in {level}, and clearly behind in {behind} of "
+        f"{len(counted)} games."
     )
 
 
