@@ -205,7 +205,7 @@ def test_an_id_that_never_came_up_is_a_hint_in_a_growing_pool_alone(
     """Show an item that never came up before, if there is one, else any: that must not beat chance."""
     data = lastfm(folder=real_data("lastfm", "user_artists.dat.gz"), pool=pool)
     block, rng = data.block(0).cut(0, 20_000), np.random.default_rng(0)
-    seen = np.zeros(data.n_items, dtype=np.bool_)
+    seen = np.zeros(len(data.content.items), dtype=np.bool_)
     lost = blind = 0.0
     for row, payoffs in zip(block.candidates, block.payoffs, strict=True):
         new = np.flatnonzero(~seen[row])

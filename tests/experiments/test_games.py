@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -87,7 +88,7 @@ def pieces(spec: Spec, place: Any) -> Iterator[Callable[[int], float]]:
     blocks = run.blocks(0) if hasattr(place, "blocks") else _batches(run)
     for block in blocks:
         for cut in block.pieces(0, len(block.users) // ROUNDS * ROUNDS, ROUNDS):
-            yield lambda seed, cut=cut: lost(run, cut, seed)
+            yield partial(lost, run, cut)
 
 
 def _batches(run: Run) -> Iterator[Batch]:
