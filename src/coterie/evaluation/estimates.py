@@ -4,12 +4,16 @@ The direct method has no valid interval of its own: only the residuals show how 
 them it becomes the doubly robust estimate.
 """
 
+import math
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
+import numpy as np
 from estimators.bandits import ips, snips
+from scipy.special import ndtri, stdtrit
 
+from coterie.arrays import Floats
 from coterie.evaluation.evidence import Evidence, Span
 from coterie.evaluation.intervals import (
     Interval,
@@ -17,6 +21,7 @@ from coterie.evaluation.intervals import (
     cressie_read,
     cressie_read_interval,
 )
+from coterie.models.always_valid import always_for
 
 METHODS = ("ips", "snips", "dm", "dr")
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dm": "direct method", "dr": "doubly robust"}
@@ -67,6 +72,8 @@ def estimate(
     evidence: Evidence, alpha: float = ALPHA, windows: list[Sums] | None = None
 ) -> dict[str, Estimate]:
     """Return each estimate with its interval of level 1 − alpha; `windows` are the sums of its parts, if known."""
+    if evidence.always:
+        return _for_all_looks(evidence, alpha)
     span = evidence.span
     made = Sums(*(reduce(add, part) for part in zip(*windows, strict=True))) if windows else sums(evidence)
     direct = float(evidence.direct.mean())
@@ -83,6 +90,43 @@ def estimate(
     }
     inside = {name: (span.nearest(value), interval) for name, (value, interval) in shown.items()}
     return {name: Estimate(value, *interval.around(value)) for name, (value, interval) in inside.items()}
+
+
+def _for_all_looks(evidence: Evidence, alpha: float) -> dict[str, Estimate]:
+    """Return the estimates with intervals that hold for all looks at a growing log together.
+
+    Given the past, each term is a draw whose mean is what the policy earns then, also if users return; so their mean
+    has an interval for all looks. As for one look, records with the largest possible weight are added.
+    """
+    ips_terms = evidence.weights * evidence.rewards
+    weight = max(float(evidence.weights.sum()), 1e-9)
+    normal = float(ips_terms.sum()) / weight
+    around = (evidence.weights * (evidence.rewards - normal)) * (evidence.n / weight) + normal
+    direct = float(evidence.direct.mean())
+    shown = {
+        "ips": (ips_terms, None),
+        "snips": (around, None),
+        "dm": (evidence.terms, direct),
+        "dr": (evidence.terms, None),
+    }
+    found = {}
+    for name, (terms, value) in shown.items():
+        inside = evidence.span.nearest(float(terms.mean()) if value is None else value)
+        found[name] = Estimate(inside, *_always_interval(terms, evidence, alpha).around(inside))
+    return found
+
+
+def _always_interval(terms: Floats, evidence: Evidence, alpha: float) -> Interval:
+    span, mean = evidence.span, float(terms.mean())
+    worst = _largest(evidence) * span.size
+    if not math.isfinite(worst):
+        return Interval(span.low, span.high)
+    apart = np.append(terms - mean, [worst, -worst])
+    squares = (apart / worst) ** 2
+    carriers = float(squares.sum()) ** 2 / float(squares @ squares)
+    wide = always_for(len(apart), alpha) * float(stdtrit(carriers, 1 - alpha / 2) / ndtri(1 - alpha / 2))
+    error = wide * worst * math.sqrt(float(squares.sum())) / len(apart)
+    return Interval(mean - error, mean + error).wider(_unseen(evidence), span)
 
 
 def _residual_interval(direct: float, residuals: Any, evidence: Evidence, alpha: float) -> Interval:

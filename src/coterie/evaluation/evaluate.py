@@ -6,7 +6,7 @@ shown action's reward. So a policy is evaluated only on records that it had not 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, final
 
@@ -82,6 +82,7 @@ def evaluate(
     rewards: tuple[float, float] | None = None,
     on_progress: OnProgress = lambda done, records: None,
     skip_unsupported: bool = False,
+    always: bool = False,
 ) -> Evaluation:
     """Estimate each policy's mean reward per decision on a log.
 
@@ -93,7 +94,8 @@ def evaluate(
     `level` is the coverage of the intervals. `clip` limits weights: this reduces the variance of estimates
     and adds bias; intervals stay valid. `rewards` are the least and the largest possible reward; by default 0
     and 1, or −1 and 1 if any is negative. `on_progress(done, records)` is called from time to time, and may raise to
-    stop. With `skip_unsupported`, a policy that the log has no support for is left out with a note.
+    stop. With `skip_unsupported`, a policy that the log has no support for is left out with a note. With `always`,
+    intervals and verdict hold for all looks at a growing log together, however many.
 
     Raises FileError if the log cannot be read, and ParameterError if a setting is not valid or the log does
     not support a policy's actions.
@@ -115,6 +117,7 @@ def evaluate(
     targets = {name: make_target(policy) for name, policy in named.items()}
     missing: list[str] | None = [] if skip_unsupported else None
     found = _replay(opened, targets, span, clip, on_progress, missing)
+    found = {name: replace(evidence, always=always) for name, evidence in found.items()}
     results = [_result(opened, name, evidence, 1 - level) for name, evidence in found.items()]
     results.sort(key=lambda result: -result.best_estimate.value)
     return Evaluation(opened, results, level, [*_notes(opened, results, named, clip), *(missing or ())])

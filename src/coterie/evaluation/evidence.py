@@ -18,7 +18,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.evaluation.verdict import FEW, by_student
+from coterie.evaluation.verdict import FEW, by_student, for_all_looks
 
 
 class Span(NamedTuple):
@@ -52,6 +52,7 @@ class Evidence:
     clip: float | None = None
     lost: float = 0.0  # the share of the policy that is not observed
     unsupported: float = 0.0  # the part of it on actions that could not be shown
+    always: bool = False  # whether intervals and verdicts hold for all looks at a growing log together
 
     @property
     def n(self) -> int:
@@ -87,12 +88,15 @@ class Evidence:
         ahead = float(apart.mean())
         if not ahead > 0 or not math.isfinite(worst):
             return 1.0
-        return by_student(ahead * len(apart), apart - ahead)
+        once = by_student(ahead * len(apart), apart - ahead)
+        return for_all_looks(once, len(apart)) if self.always else once
 
     def part(self, first: int, last: int) -> "Evidence":
         """Return some of the records."""
         arrays = ("weights", "rewards", "direct", "predicted")
-        return replace(self, clipped=0, **{name: getattr(self, name)[first:last] for name in arrays})
+        return replace(
+            self, clipped=0, always=False, **{name: getattr(self, name)[first:last] for name in arrays}
+        )
 
 
 class Weighed(NamedTuple):

@@ -26,7 +26,7 @@ the largest possible weight. It decides if the log rarely shows the leader's cho
 
 On logs the difference over its standard error is compared with Student's t. Its degrees of freedom are the number
 of records that carry the difference, (Σ d²)²/Σ d⁴: if few records pay, there are few, and the test requires a
-larger difference.
+larger difference. If a growing log is looked at again and again, the chance is that of ever finding such a lead.
 """
 
 import math
@@ -36,6 +36,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models.always_valid import chance_always
 
 LEVEL = 0.01  # the largest share of comparisons of equal policies in which a winner is named
 FEW = 30  # the fewest records, kept or effective, for a statement about a policy
@@ -187,6 +188,17 @@ def by_student(ahead: float, parts: Floats) -> float:
 
     carriers = variance * variance / float(squares @ squares)
     return float(stdtr(carriers, -ahead / (unit * math.sqrt(variance))))
+
+
+def for_all_looks(once: float, records: int) -> float:
+    """Return the chance that a lead so rare in one look is ever found, while a log grows to so many records.
+
+    >>> for_all_looks(0.01, 1000) > 0.05, for_all_looks(1e-6, 1000) < 1e-3
+    (True, True)
+    """
+    from scipy.special import ndtri
+
+    return chance_always(-float(ndtri(once)), records) if once < 0.5 else 1.0
 
 
 def _summed(records: Ints, parts: Floats) -> Floats:

@@ -1,14 +1,19 @@
 """An evaluation in words, as a table and as JSON. Every claim follows from the numbers."""
 
 import math
+from dataclasses import replace
 from typing import Any
+
+from scipy.special import ndtri
 
 from coterie.evaluation.estimates import METHODS, TITLES, Estimate
 from coterie.evaluation.evaluate import Evaluation, Result
 from coterie.evaluation.verdict import LEVEL, chance_of_best, is_ahead
+from coterie.models.always_valid import always_for
 from coterie.report.page import count
 
 LOGGED = "logged"
+MOST_NEEDED = 100  # times the records so far; a verdict that needs more is not in sight
 
 
 def headline(evaluation: Evaluation) -> str:
@@ -68,6 +73,21 @@ def lead(evaluation: Evaluation) -> str:
     )
     sure = ahead_of_logged(evaluation)
     return f"{text} Ahead of what was shown beyond doubt: {', '.join(sure)}." if sure else text
+
+
+def outlook(evaluation: Evaluation) -> str:
+    """Return whether one may stop to watch a growing log, or about how many more decisions its verdict needs."""
+    if is_clear(evaluation):
+        return "The verdict holds however often you look. You may stop."
+    first, *others = [result.evidence for result in evaluation.results]
+    if not others or not all(one.is_enough for one in (first, *others)):
+        return "Too few records for a verdict so far."
+    chance = max(replace(first, always=False).chance_over(other) for other in others)
+    lead = -float(ndtri(chance)) if chance < 0.5 else 0.0
+    needed = (always_for(first.n, LEVEL / 2) / lead) ** 2 * first.n if lead else math.inf
+    if needed > MOST_NEEDED * first.n:
+        return "The first two are about alike: no verdict is in sight."
+    return f"If the lead stays as it is, a verdict needs about {count(needed - first.n, 'more decision')}."
 
 
 def _called(result: Result, begins: bool = True) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +50,15 @@ def evaluate(
         str, typer.Option(help="The path of the user's id in the context of a dsjson file.")
     ] = "user.id",
     seed: Annotated[int, typer.Option(help="Seed of the policies.", min=0)] = 0,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            help="Look again every so many seconds while the log grows, until Ctrl-C. Intervals and verdict then "
+            "hold for all looks together.",
+            min=0.1,
+            show_default="one look",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page and the numbers.")] = Path("out/evaluate"),
     as_json_: JsonOption = False,
 ) -> None:
@@ -60,34 +70,49 @@ def evaluate(
     """
     from coterie.evaluation import as_json, open_interactions, write_evaluation
     from coterie.evaluation import evaluate as evaluate_log
-    from coterie.evaluation.words import COLUMNS, headline, lead, short_table
+    from coterie.evaluation.words import COLUMNS, headline, lead, outlook, short_table
     from coterie.report.page import count
 
-    opened = open_interactions(log, user_path=user_path)
-    named = make_policies(policies, opened, seed)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("replaying", total=len(opened.interactions))
-        found = evaluate_log(
-            opened,
-            named,
-            level=level,
-            clip=clip,
-            rewards=rewards,
-            on_progress=lambda done, _: progress.update(task, completed=done),
-        )
-    page = write_evaluation(found, out / "evaluation.html")
-    numbers = json.dumps(as_json(found), indent=2)
-    (out / "evaluation.json").write_text(numbers)
-    if as_json_:
-        print(numbers)
-        return
-    console = Console()
-    title = f"{opened.name}: {count(len(opened.interactions), 'decision')}"
-    console.print(f"{headline(found)}. {lead(found)}", "", sep="\n", markup=False, highlight=False)
-    console.print(result_table(title, *short_table(found)))
-    for line in ("", COLUMNS, *found.notes):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"Page: {os.path.relpath(page)}", markup=False, highlight=False, soft_wrap=True)
+    def look(opened: "InteractionLog") -> None:
+        named = make_policies(policies, opened, seed)
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("replaying", total=len(opened.interactions))
+            found = evaluate_log(
+                opened,
+                named,
+                level=level,
+                clip=clip,
+                rewards=rewards,
+                on_progress=lambda done, _: progress.update(task, completed=done),
+                always=watch is not None,
+            )
+        page = write_evaluation(found, out / "evaluation.html")
+        numbers = json.dumps(as_json(found), indent=2)
+        (out / "evaluation.json").write_text(numbers)
+        if as_json_:
+            print(numbers if watch is None else json.dumps(as_json(found)), flush=True)
+            return
+        console = Console()
+        title = f"{opened.name}: {count(len(opened.interactions), 'decision')}"
+        told = f"{headline(found)}. {lead(found)}"
+        console.print(told, *([outlook(found)] if watch else []), "", sep="\n", markup=False, highlight=False)
+        console.print(result_table(title, *short_table(found)))
+        for line in ("", COLUMNS, *found.notes):
+            console.print(line, markup=False, highlight=False)
+        console.print(f"Page: {os.path.relpath(page)}", markup=False, highlight=False, soft_wrap=True)
+
+    seen = 0
+    while True:
+        opened = open_interactions(log, user_path=user_path)
+        if len(opened.interactions) > seen or watch is None:
+            look(opened)
+            seen = len(opened.interactions)
+        if watch is None:
+            return
+        try:
+            time.sleep(watch)
+        except KeyboardInterrupt:
+            return
 
 
 def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]:

@@ -13,8 +13,8 @@ of users grows, where z solves (a normal mixture: Robbins, 1970; Waudby-Smith et
 
     Σ weight · exp(½ z² r/(1 + r)) / √(1 + r) = 1/0.05,   r = (times · smallest difference that matters)²/se²
 
-A mixture of one size alone names differences of that size earliest, and much larger ones late. So SIZES has three. A
-user who returns makes the sums of two looks more alike than new users would, so the interval holds for them too.
+`models/always_valid.py` solves it. A user who returns makes the sums of two looks more alike than new users would, so
+the interval holds for them too.
 """
 
 import math
@@ -23,12 +23,10 @@ from typing import NamedTuple
 from msgspec import Struct
 from scipy.special import stdtrit
 
+from coterie.models.always_valid import LEVEL, always, always_for
 from coterie.service.trial.intervals import ADDED, Interval, Z
 
-LEVEL = 0.05  # the probability that an interval does not hold the truth
-SIZES = ((0.6, 1.0), (0.2, 5.0), (0.2, 25.0))  # weights, and times of the smallest difference that matters
 SMALLEST_LIFT = 0.05  # that matters, unless the configuration has another
-TUNED = 2500  # users; the interval around a bound is narrowest for some times as many
 WATCHED = 4  # artificial users of either kind around a bound
 NAMED = 4.05  # standard errors of the smallest difference, for a chance of 80 % to have named it by then
 
@@ -140,28 +138,8 @@ def from_bound(sums: Sums, reach: float) -> tuple[float, float]:
     (0.041, 0.155)
     """
     found = _moments(sums, -reach, WATCHED, reach)
-    width = always(1.0, TUNED / found.users) * _student(found.users - 1) / Z * math.sqrt(found.variance)
+    width = always_for(found.users) * _student(found.users - 1) / Z * math.sqrt(found.variance)
     return found.mean - width, found.mean + width
-
-
-def always(matters: float, variance: float) -> float:
-    """Return how many standard errors an interval needs that holds for all looks together.
-
-    >>> round(always(0.01, 0.01**2 / 15), 2), round(always(0.01, 0.01**2), 2)
-    (3.2, 3.39)
-    """
-    if matters <= 0:
-        return math.inf
-    sizes = [(weight, (times * matters) ** 2 / variance) for weight, times in SIZES]
-    # Newton's method on the logarithm of the sum, which is convex in z²: from above it comes down to the solution.
-    square = min((1 + 1 / r) * (2 * math.log(1 / (LEVEL * weight)) + math.log1p(r)) for weight, r in sizes)
-    step = square
-    while step > 1e-9 * square:
-        terms = [weight * math.exp(square * r / (1 + r) / 2) / math.sqrt(1 + r) for weight, r in sizes]
-        slope = sum(term * r / (1 + r) / 2 for term, (_, r) in zip(terms, sizes, strict=True)) / sum(terms)
-        step = math.log(LEVEL * sum(terms)) / slope
-        square -= step
-    return math.sqrt(square)
 
 
 def _student(freedom: float) -> float:
