@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,17 @@ def test_who_cannot_play_is_named_with_the_reason() -> None:
     assert {"hierarchical", "cab", "club", "hier-ts", "random"} <= {spec.name for spec in able}
     assert not why_not.keys() & {spec.name for spec in able}
     assert "these data have no friendships" in why_not["gob-lin"]
+
+
+def test_who_sees_features_or_ids_plays_with_each() -> None:
+    """Hierarchical sees both at once, HierTS takes vectors only; the other rivals play twice."""
+    place: Any = SimpleNamespace(n_features=3, one_hot=False, has_ids=True, parameters=dict)
+    able, _ = players(parse_specs("hierarchical,cab,linucb-single,hier-ts,random"), place)
+    seen = {spec.text: Run.of(spec, place, 0, 1).items for spec in able}
+    assert seen == {
+        "hierarchical": "both", "cab": "features", "linucb-single": "features", "hier-ts": "features",
+        "random": "features", "cab:items=ids": "ids", "linucb-single:items=ids": "ids",
+    }  # fmt: skip
 
 
 def test_a_policy_of_vectors_sees_few_ids_as_unit_vectors() -> None:

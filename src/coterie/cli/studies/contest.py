@@ -80,6 +80,7 @@ def _protocol(
 ) -> Protocol:
     """Return the protocol of a game."""
     game = GAMES[name]
+    rounds = game.n_rounds if rounds is None else rounds
     place = open_place(game.data, dict(game.settings), notes, rounds)
     able, why_not = players(parse_specs(policies), place)
     return Protocol(

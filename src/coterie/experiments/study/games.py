@@ -10,13 +10,21 @@ from typing import Any, NamedTuple
 
 from coterie.errors import CoterieError
 from coterie.experiments.run.runs import Run
-from coterie.experiments.run.specs import Spec
+from coterie.experiments.run.specs import Spec, parse_spec
 
 N_SETTINGS = 10  # of each rival in tuning
 PLAYERS = (
     "hierarchical,sparse-hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
     "locb,bass,hier-ts,gob-lin:graph=friends,random"
 )
+EITHER = (
+    "cab",
+    "club",
+    "sclub",
+    "dynucb",
+    "linucb-single",
+    "linucb-multiple",
+)  # see features and ids, the better counts
 BY_NAME = "sparse-hierarchical"  # the form of Hierarchical for named features
 
 
@@ -25,6 +33,7 @@ class Game(NamedTuple):
 
     data: str  # a dataset or a built-in world
     settings: Mapping[str, Any] = {}
+    n_rounds: int | None = None  # only the first ones; all, if None
     is_long: bool = False  # takes hours, so it is played only if it is named
 
 
@@ -36,15 +45,24 @@ SHORT = (
 LONG = ("lastfm", "delicious", "digits", "tuenti", "kddcup-twin", "avazu-twin")
 GAMES: dict[str, Game] = {
     **{name: Game(name) for name in SHORT},
+    "ta-feng": Game("ta-feng", n_rounds=10_000),
     **{name: Game(name, is_long=True) for name in LONG},
     **{f"{name}-pool": Game(name, {"pool": "all"}, is_long=True) for name in ("lastfm", "delicious")},
 }
 
 
 def players(specs: Sequence[Spec], place: Any, seed: int = 0) -> tuple[list[Spec], dict[str, str]]:
-    """Return those who can play these data, and for the others why not, by name."""
+    """Return those who can play these data, and for the others why not, by name.
+
+    If items have features and ids, who can see one of them only plays with each.
+    """
     able, why_not = [], {}
-    for spec in specs:
+    has_both = place.n_features is not None and getattr(place, "has_ids", False)
+    has_both = has_both and not getattr(
+        place, "has_contexts", False
+    )  # there, ids alone say nothing of the example
+    also = [parse_spec(f"{spec.text}:items=ids") for spec in specs if has_both and spec.text in EITHER]
+    for spec in [*specs, *also]:
         name = spec.text.split(":")[0]
         if name == BY_NAME and not getattr(place, "has_contexts", False):
             why_not[name] = "it is for named features; Hierarchical is its form for vectors and ids"
