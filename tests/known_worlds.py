@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie import SparseHierarchical
+from coterie import Hierarchical
 from coterie.data.logs.interactions import Interaction, InteractionLog
 from coterie.evaluation.targets import encode_interaction
 
@@ -27,7 +27,7 @@ def live(seed: int, n: int, logger: str, pays: float = 0.6) -> Lived:
     """Return a log of `n` records, made by "uniform", "epsilon" (a tenth random) or "learning"."""
     rng = np.random.default_rng(seed)
     truth = pays * rng.random((len(CONTEXTS), USERS, len(ACTIONS)))
-    policy = SparseHierarchical(slots=1 << 13, floor=0.1, seed=seed)
+    policy = Hierarchical(slots=1 << 13, floor=0.1, seed=seed)
     found, means = [], np.zeros((n, len(ACTIONS)))
     for t in range(n):
         place, user = int(rng.integers(len(CONTEXTS))), int(rng.integers(USERS))
@@ -54,10 +54,8 @@ def _epsilon(_policy: object, _user: object, _encoded: object, place: int) -> Fl
     return chances
 
 
-def _learning(policy: SparseHierarchical, user: object, encoded: object, _place: int) -> Floats:
-    found = policy.score(user, encoded, encoded).probability  # type: ignore[arg-type]
-    assert found is not None
-    return found
+def _learning(policy: Hierarchical, user: object, encoded: object, _place: int) -> Floats:
+    return policy.decide(user, encoded).probability
 
 
 LOGGERS: dict[str, Callable[..., Floats]] = {
@@ -67,15 +65,13 @@ LOGGERS: dict[str, Callable[..., Floats]] = {
 }
 
 
-def truth_of(lived: Lived, policy: SparseHierarchical | None, fixed: str) -> float:
+def truth_of(lived: Lived, policy: Hierarchical | None, fixed: str) -> float:
     """Return the average payoff of a policy on the log's records: a fixed one, or one that learns from them."""
     total = 0.0
     for one, means in zip(lived.log.interactions, lived.means, strict=True):
         if policy is not None:
             encoded = encode_interaction(one)
-            likely = policy.score(one.user, encoded, encoded).probability
-            assert likely is not None
-            total += float(likely @ means)
+            total += float(policy.decide(one.user, encoded).probability @ means)
             policy.learn(one.user, encoded[one.chosen], one.reward)
         else:
             total += float(means.mean() if fixed == "uniform" else means[one.baseline])

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
         Policy,
         Random,
         SparseCAB,
-        SparseHierarchical,
         load,
     )
 
@@ -101,7 +100,6 @@ __all__ = [
     "Ranked",
     "ServiceError",
     "SparseCAB",
-    "SparseHierarchical",
     "UnavailableError",
     "UserError",
     "__version__",

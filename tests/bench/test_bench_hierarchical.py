@@ -16,6 +16,7 @@ from coterie.bench.suites.hierarchical_growth import (
     slowest_calls,
     slowest_newcomer,
     slowest_rows,
+    users_of,
 )
 
 
@@ -55,7 +56,8 @@ def test_every_user_joins_with_one_payoff_and_rounds_are_timed_with_a_trial() ->
     assert (len(policy.users), policy.learned) == (150, 150)
     assert seconds_of_a_round(policy, crowd) > 0
     assert len(policy.users) == 150
-    assert policy._model.many.model.place[policy._model.many.positions.TRIAL]
+    population = users_of(policy)
+    assert population.model.place[population.positions.TRIAL]
 
 
 def test_single_calls_go_through_the_ends_of_three_passes() -> None:

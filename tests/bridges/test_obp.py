@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import SparseHierarchical, evaluate, open_interactions
+from coterie import Hierarchical, evaluate, open_interactions
 from coterie.bridges import action_dist, to_obp
 from coterie.data.logs.interactions import Interaction, InteractionLog
 from coterie.errors import FileError, ParameterError
@@ -52,7 +52,7 @@ def test_what_obp_made_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("policy", ["uniform", "learner"])
 def test_obp_estimates_of_our_policy_what_we_estimate(ope: ModuleType, policy: str) -> None:
-    made: Any = policy if policy == "uniform" else SparseHierarchical(slots=1 << 10, floor=0.1)
+    made: Any = policy if policy == "uniform" else Hierarchical(slots=1 << 10, floor=0.1)
     log = open_interactions(synthetic())
     ours = evaluate(log, {"it": made})["it"].estimates
     theirs = by_obp(ope, to_obp(log), action_dist(log, made))

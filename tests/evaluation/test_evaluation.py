@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from coterie import CAB, Hierarchical, LinUCB, Random, SparseHierarchical
+from coterie import CAB, Hierarchical, LinUCB, Random
 from coterie.cli.app import app
 from coterie.cli.studies.evaluate import make_policies
 from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
@@ -216,8 +216,8 @@ def test_a_whole_evaluation_equals_obps(obp: ModuleType) -> None:
 # Worlds whose truth is known
 
 
-def learner() -> SparseHierarchical:
-    return SparseHierarchical(slots=1 << 13, floor=0.1)
+def learner() -> Hierarchical:
+    return Hierarchical(slots=1 << 13, floor=0.1)
 
 
 def covered(logger: str, logs: int, n: int, pays: float) -> dict[str, dict[str, int]]:
@@ -354,7 +354,7 @@ def test_features_out_of_range_are_refused_with_the_record() -> None:
 @pytest.mark.parametrize(
     "policy",
     [
-        SparseHierarchical(seed=1, slots=1 << 12),
+        Hierarchical(seed=1, slots=1 << 12),
         Hierarchical(one_hot=True),
         Hierarchical(one_hot=True, n_features=8),
         LinUCB(n_features=8),
@@ -395,10 +395,13 @@ def test_specs_of_compare_are_made_for_the_log() -> None:
         open_interactions(feedback(5) | {"action_context": None}),
         open_interactions(feedback(5)),
     )
-    made = make_policies("logged,sparse-hierarchical,hierarchical,linucb-single,cab:items=ids", featured, 0)
+    made = make_policies(
+        "logged,hierarchical,hierarchical:items=both,linucb-single,cab:items=ids", featured, 0
+    )
     assert made["logged"] == "logged"
-    assert (made["sparse-hierarchical"].n_features, made["sparse-hierarchical"].one_hot) == (None, False)
-    assert (made["hierarchical"].n_features, made["hierarchical"].one_hot) == (32, True)
+    assert (made["hierarchical"].n_features, made["hierarchical"].one_hot) == (None, False)
+    both = made["hierarchical:items=both"]
+    assert (both.n_features, both.one_hot) == (32, True)
     assert (made["linucb-single"].n_features, made["cab:items=ids"].n_features) == (32, None)
     assert make_policies("hierarchical", plain, 0)["hierarchical"].n_features is None
     with pytest.raises(ParameterError, match="'uniform' is listed twice"):
@@ -445,7 +448,7 @@ def test_rare_rewards_are_not_multiplied_by_the_reward_model() -> None:
     context = rng.integers(2, size=(n, 12)).astype(float)
     action = rng.integers(40, size=n)
     feedback = {"action": action, "reward": clicks, "pscore": np.full(n, 1 / 40), "context": context}
-    learner = SparseHierarchical(seed=0)
+    learner = Hierarchical(seed=0)
     found = evaluate(feedback, {"logged": "logged", "learner": learner})
     assert found["logged"].estimates["dm"].value == pytest.approx(clicks.mean(), rel=0.5)
     assert found["learner"].estimates["dm"].value < 3 * clicks.mean()
@@ -499,7 +502,7 @@ def test_the_command_writes_page_and_numbers(tmp_path: Path) -> None:
     numbers = json.loads(told.stdout)
     assert numbers == json.loads((tmp_path / "out/evaluation.json").read_text())
     names = {row["policy"] for row in numbers["policies"]}
-    assert names == {"logged", "baseline", "uniform", "sparse-hierarchical"}
+    assert names == {"logged", "baseline", "uniform", "hierarchical"}
     assert "Over time" in (tmp_path / "out/evaluation.html").read_text(encoding="utf-8")
     plain = run.invoke(
         app,

@@ -14,10 +14,10 @@ from coterie import (
     Batch,
     Candidates,
     Decision,
+    Hierarchical,
     LinUCB,
     Policy,
     Random,
-    SparseHierarchical,
     load,
 )
 from coterie.errors import ContextError, FileError, UserError
@@ -56,7 +56,7 @@ def test_actions_mean_what_their_shorthands_mean(make: Callable[[], Policy], one
 
 def test_columns_are_read_by_ids_and_by_vectors() -> None:
     shown = Candidates(["jazz", "news"], [[1.0, 0.0], [0.0, 1.0]])
-    for policy in (LinUCB(one_hot=True), LinUCB(n_features=2), CAB(one_hot=True), SparseHierarchical()):
+    for policy in (LinUCB(one_hot=True), LinUCB(n_features=2), CAB(one_hot=True), Hierarchical()):
         k = policy.choose("ann", shown)
         policy.learn("ann", shown[1 - k], 1.0)
         assert policy.decide("bob", shown).score.shape == (2,)
@@ -71,8 +71,8 @@ def test_columns_are_read_by_ids_and_by_vectors() -> None:
         (LinUCB(n_features=2), [Action("a", [1.0, 0.0]), Action("b")], "action 1 has no features, and"),
         (LinUCB(n_features=2), [Action("a", {"genre": "jazz"})], "action 0 has named features"),
         (LinUCB(n_features=2), [Action("a", [1.0, 0.0]), Action("b", [np.nan, 0.0])], "context 1 holds NaN"),
-        (SparseHierarchical(), [{"age": float("nan")}], "feature 'age' of action 0 is nan, expected a word"),
-        (SparseHierarchical(), [{"x": 1}, {"x": object()}], "feature 'x' of action 1 is <object"),
+        (Hierarchical(), [{"age": float("nan")}], "feature 'age' of action 0 is nan, expected a word"),
+        (Hierarchical(), [{"x": 1}, {"x": object()}], "feature 'x' of action 1 is <object"),
     ],
     ids=range(7),
 )  # fmt: skip
@@ -86,7 +86,7 @@ def test_what_is_missing_is_named_and_nothing_changes(policy: Policy, actions: A
 
 
 def test_all_actions_of_a_choice_have_the_same_context_and_each_record_its_own() -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     actions = [Action("a", {}, {"h": 1}), Action("b", {}, {"h": 2})]
     with pytest.raises(ContextError, match="action 1 has another"):
         policy.choose("ann", actions)
@@ -99,7 +99,7 @@ def test_words_are_parts_of_names_and_what_is_not_known_is_left_out() -> None:
         "it", {"genre": "jazz", "n": 3, "hot": True, "cold": False, "label": None, "empty": ""}
     )
     assert found == {"genre=jazz": 1.0, "n": 3.0, "hot": 1.0, "empty=": 1.0}
-    word, plain = SparseHierarchical(), SparseHierarchical()
+    word, plain = Hierarchical(), Hierarchical()
     word.learn("ann", Action("x", {"genre": "jazz", "label": None}), 1.0)
     plain.learn("ann", Action("x", {"genre=jazz": 1}), 1.0)
     assert fingerprint(word) == fingerprint(plain)
@@ -112,7 +112,7 @@ def test_a_policy_over_names_learns_records_and_tables() -> None:
         Action("juice", {"kind": "cold"}, {"hour": 13}),
         Action("tea"),
     ]
-    one, many, table = (SparseHierarchical(seed=1) for _ in range(3))
+    one, many, table = (Hierarchical(seed=1) for _ in range(3))
     for user, action, payoff in zip("abc", records, (1.0, 0.0, 0.5), strict=True):
         one.learn(user, action, payoff)
     stream = copy.deepcopy(many.rng.bit_generator.state)

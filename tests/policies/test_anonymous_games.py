@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coterie import SparseHierarchical
+from coterie import Hierarchical
 from coterie.arrays import Floats
 from coterie.policies import Batch
 
@@ -14,7 +14,7 @@ def lost(means: Floats, n_rounds: int, seed: int) -> float:
     payoffs = (rng.random((n_rounds, n)) < means).astype(float)
     shown = np.tile(np.arange(n), (n_rounds, 1))
     batch = Batch([f"visitor {t}" for t in range(n_rounds)], shown, list(range(n)), payoffs)
-    choices = SparseHierarchical(one_hot=True, seed=seed).run(batch).choice
+    choices = Hierarchical(seed=seed).run(batch).choice
     return float((means.max() - means[choices]).mean() / (means.max() - means.mean()))
 
 

@@ -15,12 +15,18 @@ from coterie.models._kernels.hierarchy import arrays, loop
 from coterie.models._kernels.hierarchy.population import view
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.hierarchy import refit
+from coterie.models.hierarchy.declared import DeclaredModel
 from coterie.models.hierarchy.population import Population
 from coterie.policies.base.batch import Batch
 from tests.naive import NaiveHierarchical
 
 Floats = NDArray[np.float64]
 KINDS = ("features", "few ids", "many ids", "both")
+
+
+def declared(policy: Hierarchical) -> DeclaredModel:
+    assert isinstance(policy._model, DeclaredModel)
+    return policy._model
 
 
 def make(kind: str, **given: Any) -> Hierarchical:
@@ -67,8 +73,8 @@ def test_hierarchical_equals_its_twin_choice_for_choice(
         k = decision.choice
         policy.learn(user, contexts_of(kind, shown, features)[k], payoffs[k])
         twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
-    assert policy._model.many.n_groups == len(twin.many.prior.share)
-    assert bool(policy._model.deciding[0]) == (twin.few is not None) == (kind == "few ids")
+    assert declared(policy).many.n_groups == len(twin.many.prior.share)
+    assert bool(declared(policy).deciding[0]) == (twin.few is not None) == (kind == "few ids")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +110,7 @@ def one_user(keep: float) -> loop.Hierarchy:
     model.prior.noise[arrays.K_] = 0.1
     model.prior.covariance[0, 0], model.prior.precision[0, 0] = 0.05, 20.0
     model.place[arrays.ROWS] = 1
-    pairs = Hierarchical(one_hot=True)._model.pairs.rows
+    pairs = declared(Hierarchical(one_hot=True)).pairs.rows
     return loop.Hierarchy(Population(1, unit=True).model, model, np.array([0]), pairs, False)
 
 
@@ -150,7 +156,7 @@ def facts(policy: Hierarchical, seed: int, n_payoffs: int, kind: str) -> list[tu
         context = contexts_of(kind, np.array([item]), features)[0]
         policy.learn(who, context, payoff)
         x = np.concatenate([[1.0], features[item] if kind != "many ids" else []])
-        told.append((policy._roster.row(who), x, item, payoff))
+        told.append((declared(policy).roster.row(who), x, item, payoff))
     return told
 
 
@@ -163,7 +169,7 @@ def brute(
     ids: bool,
 ) -> tuple[float, float]:
     """Condition the joint normal of all payoffs and of one more on what was paid. Nothing is approximated."""
-    population = policy._model.many
+    population = declared(policy).many
     prior, d = population.model.prior, population.n_used
     kappa, phi, tau, epsilon, _ = prior.noise
     sigma = prior.covariance[:d, :d]
@@ -201,15 +207,15 @@ def test_posteriors_of_features_equal_brute_force_conditioning(
     hold_variances(monkeypatch)
     policy = Hierarchical(n_features=3)
     told = facts(policy, 7, n_payoffs, "features")
-    population = policy._model.many
+    population = declared(policy).many
     refit.next_pass(population)
-    refit.start_again(population, policy._model.pairs.rows)
+    refit.start_again(population, declared(policy).pairs.rows)
     rng = np.random.default_rng(0)
     for row in [*range(population.n_rows), -1]:
         for _ in range(3):
             x = rng.normal(size=3)
             contexts = arrays.Contexts(x[None, :], np.empty(0, dtype=np.int64))
-            parts, _ = policy._model.view(row, contexts)
+            parts, _ = declared(policy).view(row, contexts)
             if n_payoffs == 1:
                 x[:] = 0.0  # the features' scale is not known yet, so they are left out
             mean, variance = brute(policy, told, row, np.append(1.0, x), -1, ids=False)
@@ -230,12 +236,12 @@ def test_posteriors_with_item_effects_are_close_to_brute_force(
     told = facts(policy, 3, 16, kind)
     off, wide = [], []
     features = np.random.default_rng(3).normal(size=(6, 3))
-    policy._model.deciding[0] = 0
+    declared(policy).deciding[0] = 0
     for row in range(4):
         for item in range(6):
             table = features[[item]] if kind == "both" else np.empty((1, 0))
-            number = policy._model.pairs.numbers([f"item {item}"])
-            parts, _ = policy._model.view(row, arrays.Contexts(table, number))
+            number = declared(policy).pairs.numbers([f"item {item}"])
+            parts, _ = declared(policy).view(row, arrays.Contexts(table, number))
             x = np.concatenate([[1.0], table[0]])
             mean, variance = brute(policy, told, row, x, item, ids=True)
             off.append(abs(parts[0, :4].sum() - mean))
@@ -258,8 +264,8 @@ def test_a_refit_never_lowers_the_likelihood() -> None:
         who, x = t % 12, rng.normal(size=2)
         payoff = float(np.clip(0.3 * x[0] * (1 if who % 2 else -1) + 0.1 * rng.normal(), -1, 1))
         policy.learn(who, x, payoff)
-        told.append((policy._roster.row(who), np.append(1.0, x), payoff))
-    population = policy._model.many
+        told.append((declared(policy).roster.row(who), np.append(1.0, x), payoff))
+    population = declared(policy).many
     model = population.model
     model.place[arrays.TRIAL] = 0
     model.place[arrays.NEXT] = 10**9
@@ -282,11 +288,11 @@ def test_a_refit_never_lowers_the_likelihood() -> None:
         )
 
     refit.next_pass(population)
-    refit.start_again(population, policy._model.pairs.rows)  # back to the start
+    refit.start_again(population, declared(policy).pairs.rows)  # back to the start
     values = []
     for _ in range(20):
         refit.next_pass(population)
-        visit_rows(model, policy._model.pairs.rows, 0, population.n_rows)
+        visit_rows(model, declared(policy).pairs.rows, 0, population.n_rows)
         refit.end_pass(population, 0)
         values.append(objective())
     assert (np.diff(values) > -1e-9).all()
@@ -312,8 +318,8 @@ def test_variances_are_recovered_from_a_world_of_the_model() -> None:
     told, sigma, centres = drawn_world(4, 400, 12, groups=1)
     policy = Hierarchical(n_features=2)
     policy.learn_many(*(list(column) for column in zip(*told, strict=True)))
-    prior = policy._model.many.model.prior
-    assert policy._model.many.n_groups == 1
+    prior = declared(policy).many.model.prior
+    assert declared(policy).many.n_groups == 1
     assert np.abs(prior.covariance - sigma) == pytest.approx(0, abs=0.015)
     assert prior.noise[0] == pytest.approx(0.04, rel=0.1)
     assert prior.means[0] == pytest.approx(centres[0], abs=0.05)
@@ -326,7 +332,7 @@ def test_groups_are_recovered_from_a_world_of_the_model() -> None:
     policy.learn_many(*(list(column) for column in zip(*told, strict=True)))
     groups = policy.groups()
     assert len(groups) == 2
-    found = sorted(policy._model.many.model.prior.means[:2].tolist(), key=lambda m: -m[1])
+    found = sorted(declared(policy).many.model.prior.means[:2].tolist(), key=lambda m: -m[1])
     assert np.array(found) == pytest.approx(centres, abs=0.1)
     wrong = min(
         sum((int(str(user)) % 2) != (g ^ flip) for g, group in enumerate(groups) for user in group.users)
@@ -399,7 +405,7 @@ def visit_once(seed: int, n_rounds: int = 4000) -> tuple[float, float, int]:
     return (
         float(lost[outcome.choice].sum() / (n_rounds * lost.mean())),
         best,
-        policy._model.population.n_groups,
+        declared(policy).population.n_groups,
     )
 
 
@@ -465,7 +471,7 @@ def test_a_forgotten_user_is_a_stranger_and_the_population_stays() -> None:
     policy = make("both")
     for user, shown, features, payoffs in world("both", 2, 200):
         policy.learn(user, contexts_of("both", shown, features)[0], payoffs[0])
-    means = policy._model.many.model.prior.means.copy()
+    means = declared(policy).many.model.prior.means.copy()
     last = policy.users[-1]
     shown = contexts_of("both", np.arange(4), features)
     kept = policy.explain(last, shown).estimate
@@ -474,7 +480,7 @@ def test_a_forgotten_user_is_a_stranger_and_the_population_stays() -> None:
     assert "user 3" not in policy.users
     assert policy.explain("user 3", shown).estimate == pytest.approx(stranger)
     assert policy.explain(last, shown).estimate == pytest.approx(kept)
-    assert (policy._model.many.model.prior.means == means).all()
+    assert (declared(policy).many.model.prior.means == means).all()
     with pytest.raises(UserError, match="user 3"):
         policy.drop("user 3")
 
@@ -545,8 +551,6 @@ def test_bad_input_is_refused_and_changes_nothing() -> None:
     with pytest.raises(UserError, match="unhashable"):
         both.learn([], shown[1], 1.0)  # type: ignore[arg-type]
     assert {name: tensor.tobytes() for name, tensor in both.tensors().items()} == before
-    with pytest.raises(ParameterError, match="at least one kind of context"):
-        Hierarchical()
     with pytest.raises(ParameterError, match="explore is -1"):
         Hierarchical(one_hot=True, explore=-1)
     with pytest.raises(ParameterError, match=r"floor is 1\.5, expected a share"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import Action, Candidates, Hierarchical, SparseHierarchical
+from coterie import Action, Candidates, Hierarchical
 from coterie.errors import ContextError, CoterieError, FileError, NumberError, ParameterError
 from coterie.models._kernels.hierarchy import effect_keys, effects
 from coterie.models._kernels.probability import first_best as best
@@ -19,6 +19,7 @@ from coterie.models.features import flatten
 from coterie.models.ranges import LARGEST, MOST_LEARNED, MOST_STORED, PRODUCT, TINY
 from coterie.policies import POLICIES, Batch, Policy
 from tests.policies.test_contract import D, candidates, each_policy, fingerprint, play
+from tests.policies.test_hierarchical_names import effects_of
 
 SMALL = (0.0, -0.0, 5e-324, 1e-310, 1e-161, 1e-160, 1e-155, 1e-80, 1e-21, 1e-20, 1e-9, 0.3, -0.3)
 LARGE = (1.0, -7.0, 1e3, 1e6, -1e9, 1e12)
@@ -84,7 +85,7 @@ def test_a_vector_out_of_range_is_refused_and_changes_nothing(value: float) -> N
 
 
 def test_tiny_numbers_count_as_nothing() -> None:
-    policy, plain = SparseHierarchical(), SparseHierarchical()
+    policy, plain = Hierarchical(), Hierarchical()
     for value, other in ((0.99 * TINY, policy), (0.0, plain)):
         other.learn("ann", Action("tea", {"hot": value}, {"hour": 1.0}), 1.0)
         other.learn("ann", Action("tea", {"hot": 1e-11}, {"hour": 1e-11}), 1.0)  # their product is below TINY
@@ -103,7 +104,7 @@ def test_features_that_add_up_to_too_much_are_refused() -> None:
 def test_the_first_value_of_a_kind_of_feature_decides_nothing_for_others(
     first: float, context: float
 ) -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     policy.learn("ann", Action("tea", {"hot": first}, {"hour": context}), 1.0)
     for x in (1e-20, 1.0, 1e6):
         shown = [Action(name, {"hot": x}, {"hour": 1e6}) for name in ("tea", "milk", "juice")]
@@ -116,9 +117,9 @@ def test_the_first_value_of_a_kind_of_feature_decides_nothing_for_others(
 
 def test_an_update_out_of_range_is_refused_before_it_is_applied() -> None:
     """A log of an earlier version may hold values that are not read today: START / 1e-320 is not finite."""
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     policy.learn("ann", Action("tea", {"hot": 1.0}), 1.0)
-    policy.effects.figures[effect_keys.FEATURE, effects.TIMES] = 0.0  # as if no feature was seen yet
+    effects_of(policy).figures[effect_keys.FEATURE, effects.TIMES] = 0.0  # as if no feature was seen yet
     before = fingerprint(policy)
     shown = policy.read([Action("tea", {"hot": 1.0})])
     hashed = shown.hashed._replace(values=np.array([1.0, 1e-160]))
@@ -130,10 +131,10 @@ def test_an_update_out_of_range_is_refused_before_it_is_applied() -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_batch_learns_all_but_the_refused_payoffs(compiled: bool) -> None:
-    policy = SparseHierarchical(n_features=2)
+    policy = Hierarchical()
     policy.learn("ann", [1.0, 0.0], 1.0)
-    table = policy.effects.table
-    table.pull[: policy.effects.used] = 1e40  # as a model file might have it
+    model = effects_of(policy)
+    model.table.pull[: model.used] = 1e40  # as a model file might have it
     vectors = np.array([[0.6, 0.0], [0.0, 0.6]])
     batch = Batch(["ann", "bob"], np.array([[0], [1]]), vectors, np.array([1.0, 1.0]), np.array([0, 0]))
     learn = (
@@ -153,8 +154,8 @@ def test_a_loop_never_indexes_by_what_is_not_a_number() -> None:
 
 
 def test_a_decision_that_is_not_finite_is_an_error() -> None:
-    policy = SparseHierarchical()
-    policy.effects.figures[:] = np.nan
+    policy = Hierarchical()
+    effects_of(policy).figures[:] = np.nan
     with pytest.raises(NumberError, match="the score of candidate 0 is nan, expected a finite number"):
         policy.choose("ann", [Action("tea"), Action("milk")])
 

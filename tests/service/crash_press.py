@@ -18,7 +18,7 @@ from coterie.bench.service.loadtest import _Client, action_features, context_fea
 from coterie.service.ids import SLOT
 
 CONNECTIONS, USERS = 6, 4  # users of each connection
-POLICIES = ("sparse-hierarchical", "linucb")
+POLICIES = ("hierarchical", "linucb")
 
 Kind = Literal["rank", "slots", "reward", "forget", "configure"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.service.fuzzing import SERVED
 
 REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "1000000"))  # of the slow test, over all policies
-DEFAULT = "sparse-hierarchical"
+DEFAULT = "hierarchical"
 
 
 def fuzzed(folder: Path, seed: int, requests: int, policy: str, *more: str) -> None:

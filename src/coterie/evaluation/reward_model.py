@@ -21,7 +21,7 @@ from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction
 from coterie.evaluation.evidence import Span
 from coterie.models.encoded import Encoded
-from coterie.policies import SparseHierarchical
+from coterie.policies import Hierarchical
 
 PER_RECORD = 64  # new effects per record; in a full table they replace old ones
 MOST_SLOTS = 1 << 22
@@ -36,13 +36,13 @@ class RewardModel:
     def __init__(self, span: Span, records: int) -> None:
         self.span = span
         slots = min(PER_RECORD * max(records, 64), MOST_SLOTS)
-        self.policy = SparseHierarchical(slots=slots, explore=0.0, floor=0.0)
+        self.policy = Hierarchical(slots=slots, explore=0.0, floor=0.0)
         self.calibration = Calibration()
         self._said = np.zeros(0)  # of the last record
 
     def predict(self, one: Interaction, encoded: Encoded) -> Floats:
         """Return the expected reward of each action: (actions,), within the possible rewards."""
-        self._said = self.policy.score(one.user, encoded, encoded).estimate
+        self._said = self.policy.decide(one.user, encoded).estimate
         return np.clip(self.calibration.of(self._said), self.span.low, self.span.high)
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:

@@ -125,31 +125,40 @@ def check_order(contexts: Any) -> None:
         )
 
 
-def read_items(contexts: Any, name: str = "contexts", advice: str = ONE_HOT) -> list[Hashable]:
-    """Return candidates as a list of hashable item ids; `name` and `advice` are for messages."""
+def list_candidates(contexts: Any, name: str = "contexts", of: str = "item ids") -> list[Any]:
+    """Return candidates as a list, which is not empty; `name` and `of` are for messages."""
     if isinstance(contexts, str | bytes):
         raise ContextError(
-            f"{name} is the single string {contexts!r}; give a list of item ids, such as [{contexts!r}]"
+            f"{name} is the single string {contexts!r}; give a list of {of}, such as [{contexts!r}]"
         )
     check_order(contexts)
     check_whole(name, contexts, ContextError)
-    contexts = ids_of(contexts)
     try:
         items = contexts.tolist() if isinstance(contexts, np.ndarray) else list(contexts)
     except TypeError as error:
-        raise ContextError(f"{name} is {contexts!r}, expected a sequence of item ids") from error
+        raise ContextError(f"{name} is {contexts!r}, expected a sequence of {of}") from error
     if not items:
-        raise ContextError("the candidate list is empty; give at least one item id")
-    for item in items:
-        try:
-            hash(item)
-        except TypeError as error:
-            raise ContextError(f"item id {item!r} is unhashable; {advice}") from error
-        if is_nan(item):
-            raise ContextError(
-                f"item id {item!r} is not equal to itself, so it would be a new item each time"
-            )
+        raise ContextError("the candidate list is empty; give at least one")
     return items
+
+
+def read_items(contexts: Any, name: str = "contexts", advice: str = ONE_HOT) -> list[Hashable]:
+    """Return candidates as a list of hashable item ids; `name` and `advice` are for messages."""
+    check_whole(name, contexts, ContextError)
+    items = list_candidates(ids_of(contexts), name)
+    for item in items:
+        check_item(item, advice)
+    return items
+
+
+def check_item(item: Hashable, advice: str = "use a string, an integer or a tuple") -> None:
+    """Raise if `item` cannot be an id."""
+    try:
+        hash(item)
+    except TypeError as error:
+        raise ContextError(f"item id {item!r} is unhashable; {advice}") from error
+    if is_nan(item):
+        raise ContextError(f"item id {item!r} is not equal to itself, so it would be a new item each time")
 
 
 def check_user(user: Hashable) -> None:

@@ -1,4 +1,4 @@
-"""Candidates as hashes and numbers: the input of the sparse model, and the format of logs.
+"""Candidates as hashes and numbers: the input of the model of named features, and the format of logs.
 
 A feature's name is hashed by BLAKE2b to 64 bits, so that no table of names is needed; an action's id is the feature
 "id=<id>". Two names with the same hash would count as one feature: with a million names the probability is 1 in 37
@@ -7,7 +7,7 @@ million.
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
-from coterie.models.checks import without_tiny
+from coterie.models.actions import Action, named_features
+from coterie.models.candidates import read_table
+from coterie.models.checks import check_item, list_candidates, without_tiny
 from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
 from coterie.models.ranges import PRODUCT
@@ -143,9 +145,51 @@ def check_crosses(context: int, features: int, largest: int) -> None:
             )
 
 
-def encode_items(items: list[Hashable]) -> Encoded:
-    """Return item ids as candidates without features."""
-    return encode({}, [(name_of(item), {}) for item in items])
+def encode_actions(contexts: Any) -> Encoded:
+    """Check the candidates of one choice: `Action`s, or ids, vectors and mappings, which are short for them."""
+    if isinstance(contexts, np.ndarray) and contexts.ndim == 2:
+        return encode_vectors(read_table(contexts))
+    actions = list_actions(contexts)
+    context: Mapping[str, Any] = actions[0].context if isinstance(actions[0], Action) else {}
+    found: list[tuple[str | None, Mapping[str, float]]] = []
+    for k, given in enumerate(actions):
+        action = given if isinstance(given, Action) else _as_action(given)
+        if action.context is not context and action.context != context:
+            raise ContextError(f"action {k} has another context than the first; all must share one")
+        found.append((_name(action.id), _named_or_numbered(f"action {k}", action.features)))
+    return encode(named_features("the context", context), found)
+
+
+def list_actions(contexts: Any) -> list[Any]:
+    """Return the candidates of one choice as a list, which is not empty."""
+    if isinstance(contexts, Mapping | Action):
+        raise ContextError(f"contexts is {contexts!r}, expected a list of actions, such as [{contexts!r}]")
+    return list_candidates(contexts, of="actions")
+
+
+def _as_action(given: Any) -> Action:
+    """Return the action that a mapping, a vector or an id is short for."""
+    return Action(features=given) if isinstance(given, Mapping | np.ndarray | list) else Action(given)
+
+
+def _named_or_numbered(what: str, features: Any) -> dict[str, float]:
+    """Return named features; those of a vector have the names f0, f1, …"""
+    if not isinstance(features, Mapping):
+        for value in features:
+            if isinstance(value, str | bytes):
+                raise ContextError(
+                    f"the vector of {what} has {value!r}, expected numbers; give words by name"
+                )
+        features = {f"f{i}": value for i, value in enumerate(features) if value}
+    return named_features(what, features)
+
+
+def _name(item: Hashable) -> str | None:
+    """Return the name of the feature that stands for an id, if there is one."""
+    if item is None:
+        return None
+    check_item(item)
+    return name_of(item)
 
 
 def encode_vectors(vectors: Floats) -> Encoded:

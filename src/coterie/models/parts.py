@@ -18,6 +18,9 @@ class Parts(Protocol):
     def part(self, key: str) -> bytes:
         """Return a part as it is now."""
 
+    def make_room(self) -> None:
+        """Allocate memory for the next copy; another thread may call this before `begin`."""
+
     def begin(self, kept: Container[str]) -> list[str]:
         """Begin a copy, and return the keys it must take: all but those in `kept` that did not change."""
 
@@ -54,6 +57,9 @@ class Blocks:
     def part(self, key: str) -> bytes:
         """Return a block."""
         return self._encode(int(key))
+
+    def make_room(self) -> None:
+        """Do nothing: a block is small."""
 
     def begin(self, kept: Container[str]) -> list[str]:
         """Begin a copy."""

@@ -25,18 +25,17 @@ from coterie.policies.random import Random
 from coterie.policies.social.colin import CoLin
 from coterie.policies.social.gob_lin import GOBLin
 from coterie.policies.sparse_cab import SparseCAB
-from coterie.policies.sparse_hierarchical import SparseHierarchical
 from coterie.policies.vw import VW
 
 __all__ = [
     "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin", "Decision",
     "DynUCB", "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB",
-    "SparseHierarchical", "load",
+    "load",
 ]  # fmt: skip
 
 # The order of lists: the recommended ones, the paper's own, its competitors; any others; then the baselines.
 FIRST = (
-    "hierarchical", "sparse-hierarchical", "cab", "sparse-cab", "linucb", "club", "dynucb", "sclub", "cofiba",
+    "hierarchical", "cab", "sparse-cab", "linucb", "club", "dynucb", "sclub", "cofiba",
     "gob-lin", "colin", "dccb", "locb", "bass", "hier-ts",
 )  # fmt: skip
 LAST = ("vw", "random")

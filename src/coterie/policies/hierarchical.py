@@ -1,54 +1,66 @@
 """Hierarchical: each user is a draw from a population, and the prior of the population is learned from all payoffs.
 
-Users' weights w come from one or more groups with a common covariance. Means, covariance, groups, the variance of
-items' effects and the noise are all fitted to the payoffs by likelihood, a little with each payoff; there is nothing
-to tune. A user without payoffs is judged by the population, a user with many payoffs by these payoffs alone, and in
-between the data decide how much each direction of w counts. `docs/hierarchical.md` derives the formulas.
+All variances are fitted to the payoffs by likelihood, a little with each payoff; there is nothing to tune. A user
+without payoffs is judged by the population, a user with many payoffs by these payoffs alone, and in between the data
+decide how much each effect counts. `docs/hierarchical.md` derives the formulas.
+
+Actions of any form: named features, ids, vectors and a context (`models/hierarchy/effects.py` and `blocks.py`).
+
+    payoff = Σ x_j w_j + noise          j: each feature and cross of the action
+    w_j ~ N(0, v₀ of j's kind)
+
+| kind | the effect |
+|---|---|
+| population | the average payoff |
+| user | how high this user's payoffs are |
+| id, feature | of this action, and of actions with this feature, for all users |
+| context × id, context × feature | the same in this context |
+| user × id, user × feature | the same for this user |
+| user × context × id | of the action for this user in this context; with at most 16 context features |
+
+An action's weights over the context features have a full covariance (a block per id, for up to 128 context
+features); all other effects have a variance each. The cost of a decision grows with the number of features and
+crosses, not with the number of users.
+
+Vectors, ids or both, if they are declared (`models/hierarchy/declared.py`). Users' weights have a full covariance,
+and there may be groups of users:
 
     payoff = x·w_u + e_i + g_ui + noise       x: a constant 1, then the features
     w_u ~ Σ_k share_k N(mean_k, Σ),  e_i ~ N(0, τ²),  g_ui ~ N(0, φκ),  noise ~ N(0, (1−φ)κ)
 
 With ids alone and up to 64 items, w has one entry per item and Σ is over items: it finds items that users like
-together.
+together. With `half_life`, a payoff has the weight λ^age in the statistics of its user, where age counts the user's
+later payoffs and λ = 2^(−1/half_life). The population is fitted to these statistics, so it follows changes, too.
 
-Exploration is for what all users can learn together: with vp the variance of the population's mean and of the item's
-effect, the score is the estimate + explore·√vp, and the choice is drawn by the probability that a score is the
-largest if each is uncertain by ½·explore·√vp. What only this user's payoffs teach is not explored.
-
-With `half_life`, a payoff has the weight λ^age in the statistics of its user, where age counts the user's later
-payoffs and λ = 2^(−1/half_life). The population is fitted to these statistics, so it follows changes, too.
+Exploration is for what all users can learn together: with vp the variance of what all users share, the score is the
+estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is uncertain by
+½·explore·√vp. What only this user's payoffs teach is not explored. All probabilities are mixed with a share `floor`
+of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while payoffs are late,
+so decisions that wait for theirs need no count.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 
-from coterie.errors import NumberError
-from coterie.models.batches import TOO_LARGE, names_of
-from coterie.models.checks import check_number, check_share, check_user, read_payoff
+from coterie.errors import ParameterError
+from coterie.models.batches import names_of
+from coterie.models.checks import check_count, check_flag, check_number, check_share, check_user, read_payoff
 from coterie.models.context_kind import check_kind
-from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.hierarchy.model import Exploration, HierarchicalModel
-from coterie.models.ranges import MOST_LEARNED
-from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Items
-from coterie.policies.base.batch import Batch, Outcome, check_learned, play_chunks, read_batch, run_one_by_one
+from coterie.models.files import Tensors
+from coterie.models.hierarchy.declared import DeclaredModel
+from coterie.models.hierarchy.named import NamedModel
+from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Representation
+from coterie.models.parts import Parts
+from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.parameters import Seed, check_half_life, keep_of, make_rng
 from coterie.policies.base.policy import Policy
 
-PARTS = ("population", "own", "effect", "pair")  # the parts of an estimate
-
-
-class Group(NamedTuple):
-    """A group of users, as `Hierarchical.groups` returns it."""
-
-    share: float  # of the population
-    users: list[Hashable]  # those who are most likely in this group
-    # Features (by position) or items, with the difference from the mean of all.
-    differs: list[tuple[Hashable, float]]
+SLOTS = 1 << 22
+MOST_SLOTS = 1 << 30
 
 
 @final
@@ -56,15 +68,17 @@ class Group(NamedTuple):
 class Hierarchical(Policy):
     """Learns the prior of the population together with each user's weights, so new users start with a good estimate.
 
-    A visitor whom nobody can recognise is user None: judged by the population, which learns from the payoff; nothing
-    is kept of the visitor. Raises ParameterError if no kind of context is given, or a number is out of range.
+    A candidate is an `Action(id, features, context)`, or short for one: an id, a vector, or a mapping of names to
+    numbers and words. All candidates of one choice have the same context. A visitor whom nobody can recognise is user
+    None: judged by the population, which learns from the payoff; nothing is kept of the visitor.
 
     Parameters
     ----------
     n_features
-        How many features an item has: contexts are then an array (candidates, n_features), of any scale.
+        Declares that all actions are vectors of this length, of any scale, which are then learned with a full
+        covariance: contexts are an array (candidates, n_features).
     one_hot
-        Items have ids: contexts are a sequence of ids. With `n_features` as well they are
+        Declares that all actions are ids: contexts are a sequence of ids. With `n_features` as well they are
         `Candidates(ids, features)`, and `learn` takes one of them.
     explore
         How much to explore. 1 was good on all data that we tried; 0 is greedy, but for `floor`.
@@ -72,12 +86,24 @@ class Hierarchical(Policy):
         The share of choices that are uniform, so that each candidate has a probability above 0.
     half_life
         After how many further payoffs of the same user a payoff counts half; None if all count the same. For tastes
-        that change.
+        that change, of declared actions.
+    slots
+        How many effects are kept, of actions that are not declared: 4,194,304 unless given. Each takes 53 bytes. If
+        there are more, those that are unchanged for longest are removed.
     seed
         Seed of the draws: an integer, or a numpy.random.Generator.
 
+    Raises ParameterError if a number is out of range, or if a parameter is not for such actions.
+
     Examples
     --------
+    >>> from coterie import Action
+    >>> policy = Hierarchical(seed=1)
+    >>> now = {"time": "morning"}
+    >>> shown = [Action("tea", {"hot": 1}, now), Action("juice", {"sweet": 1}, now)]
+    >>> k = policy.choose("ann", shown)
+    >>> policy.learn("ann", shown[k], 1.0)
+    1
     >>> policy = Hierarchical(one_hot=True)
     >>> policy.learn_many(["ann", "bob", "carl"] * 2, ["jazz"] * 3 + ["news"] * 3, [1, 1, 1, 0, 0, 0])
     6
@@ -86,8 +112,12 @@ class Hierarchical(Policy):
     """
 
     name = "hierarchical"
-    reference = "linear mixed effects with a learned prior (empirical Bayes); docs/hierarchical.md"
+    reference = (
+        "linear mixed effects with a learned prior (empirical Bayes); variances by type-II maximum likelihood "
+        "(MacKay 1992), names hashed (Weinberger et al. 2009); docs/hierarchical.md"
+    )
     takes_both = True
+    takes_names = True
     finds_neighbours = True
 
     n_features: int | None = None
@@ -95,107 +125,111 @@ class Hierarchical(Policy):
     explore: float = 1.0
     floor: float = 0.01
     half_life: float | None = None
+    slots: int | None = None
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        self._kind = check_kind(self.n_features, self.one_hot)
-        self.n_features, self.one_hot = self._kind
         self.explore = check_number("explore", self.explore)
         self.floor = check_share("floor", self.floor)
         self.half_life = check_half_life(self.half_life)
+        if self.slots is not None:
+            self.slots = check_count("slots", self.slots, 64)
         self.rng: np.random.Generator = make_rng(self.seed)
-        self._roster = Roster()
-        self._model = HierarchicalModel(self._kind, keep_of(self.half_life))
+        self._model: Representation = self._make_model()
+
+    def _make_model(self) -> Representation:
+        if self.n_features is None and not check_flag("one_hot", self.one_hot):
+            if self.half_life is not None:
+                raise ParameterError(
+                    f"half_life is {self.half_life!r}, which only the models of declared actions have; give "
+                    "n_features=… or one_hot=True as well, or leave it out"
+                )
+            if (self.slots or 0) > MOST_SLOTS:
+                raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
+            return NamedModel(self.slots or SLOTS)
+        kind = check_kind(self.n_features, self.one_hot)
+        self.n_features, self.one_hot = kind
+        if self.slots is not None:
+            raise ParameterError(
+                f"slots is {self.slots!r}, but declared actions have no table of effects; leave it out, or "
+                "leave out n_features and one_hot"
+            )
+        return DeclaredModel(kind, keep_of(self.half_life))
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
-        contexts = self._kind.read(contexts)
-        row = self._roster.row(user)
-        parts, groups = self._model.view(row, self._model.contexts(contexts))
-        score, chances = self._model.scores(parts, self.explore, self.floor)
-        members = np.full(len(parts), self._model.n_rows + (row < 0), dtype=np.int64)
-        with_items = self.one_hot and not self._model.few_decides
-        shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or with_items}
-        sd = np.sqrt(parts[:, 4] + parts[:, 5])
+        shown, candidates = self._model.read(contexts)
+        scored = self._model.score(user, candidates, self.explore, self.floor)
+        score, estimate = scored.score, scored.estimate
         return Decision(
-            user, contexts, score, chances, estimate=parts[:, :4].sum(axis=1), width=sd, members=members,
-            near_estimate=parts[:, 0], near_width=np.sqrt(parts[:, 4]), parts=shown | {"sd": sd}, groups=groups,
-            spread=(score - parts[:, :4].sum(axis=1)) / 2,  # half of the bonus
+            user, shown, score, scored.probability, estimate=estimate, width=scored.width,
+            members=np.full(len(score), scored.members, dtype=np.int64), near_estimate=scored.shared,
+            near_width=scored.shared_width, parts=scored.parts, groups=scored.groups,
+            spread=(score - estimate) / 2,  # half of the bonus
         )  # fmt: skip
 
+    def read(self, contexts: Any) -> Any:
+        """Check candidates, and return them in the model's format, which `decide` and `learn` take, too."""
+        return self._model.read(contexts)[1]
+
+    def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> Sequence[EffectPart]:
+        check_user(user)
+        return self._model.contributions(user, self.read(contexts), k, most)
+
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
-        """Update the user, the item and the population; return 1."""
-        one = self._kind.read_one(context)
-        payoff = read_payoff(payoff)
-        self._check_range(user, one)
-        self.add(user)
-        self._model.learn(self._roster.row(user), self._model.learnable(one), payoff)
+        """Update the user, the action and the population; return 1."""
+        one, payoff = self._model.read_one(context), read_payoff(payoff)
+        self._model.learn(user, one, payoff, self.learned + 1)
         self.learned += 1
         return 1
 
-    def _check_range(self, user: Hashable, one: Any) -> None:
-        """Raise if the estimate of a context is so large that its payoff cannot be learned."""
-        parts, _ = self._model.view(self._roster.row(user), self._model.contexts(one))
-        if not (np.abs(parts) <= MOST_LEARNED).all():
-            raise NumberError(f"a payoff of user {user!r} cannot be learned: {TOO_LARGE}")
-
-    runs_compiled = True
-
-    def _learn_all(self, batch: Batch) -> int:
-        return int(self.run(batch).updated.sum()) if len(batch.users) else 0
-
     def run(self, batch: Batch) -> Outcome:
         candidates, payoffs, served = read_batch(batch)
-        contexts = self._kind.read(batch.items)
-        names = self._kind.ids(contexts)
-        if not len(candidates) or len(set(names)) < len(names) or None in names_of(batch.users):
-            return run_one_by_one(self, batch)
-        features = self._model.contexts(contexts).features
+        checked = Batch(names_of(batch.users), candidates, batch.items, payoffs, served)
         exploration = Exploration(self.explore, self.floor, self.rng)
-
-        def play(chunk: Chunk, items: Items) -> None:
-            self.learned = self._model.play(chunk, features, items, self.learned, exploration)
-            for user in chunk.joined:
-                self._roster.join(user)
-
-        checked = Batch(batch.users, candidates, contexts, payoffs, served)
-        return check_learned(play_chunks(checked, Items(self._model.pairs, names), self._roster.row, play))
+        played = self._model.play(checked, exploration, self.learned) if len(candidates) else None
+        if played is None:
+            return run_one_by_one(self, batch)
+        outcome, self.learned = played
+        return check_learned(outcome)
 
     def add(self, user: Hashable) -> None:
         check_user(user)
-        if user not in self._roster:
-            self._model.add_row()
-            self._roster.join(user)
+        self._model.add(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user. What the population learned from the user's payoffs stays."""
         check_user(user)
-        self._model.drop_row(self._roster.leave(user))
+        self._model.drop(user)
 
     @property
     def users(self) -> Sequence[Hashable]:
-        return list(self._roster.names)
+        return self._model.users
+
+    @property
+    def variances(self) -> dict[str, float]:
+        """The learned prior variance of each kind of effect: how large its effects are."""
+        return self._model.variances
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose payoffs for `context` are not clearly different from this user's, including `user`.
 
-        Two users differ clearly if their estimates differ by more than the sum of their standard deviations.
+        Two users differ clearly if their estimates differ by more than the sum of their widths.
         """
         check_user(user)
-        one = self._model.contexts(self._kind.read_one(context))
+        one = self._model.read_one(context)
 
-        def seen(row: int) -> tuple[float, float]:
-            parts, _ = self._model.view(row, one)
-            return float(parts[0, :4].sum()), float(np.sqrt(parts[0, 4:].sum()))
+        def seen(name: Hashable) -> tuple[float, float]:
+            scored = self._model.score(name, one, self.explore, self.floor)
+            return float(scored.estimate[0]), float(scored.width[0])
 
-        own = self._roster.row(user)
-        estimate, spread = seen(own)
+        estimate, spread = seen(user)
         near = []
-        for row, name in enumerate(self._roster.names):
-            theirs, doubt = seen(row)
+        for name in self._model.users:
+            theirs, doubt = seen(name)
             if name == user or abs(theirs - estimate) <= spread + doubt:
                 near.append(name)
-        return near if own >= 0 else [user, *near]
+        return near if user in near else [user, *near]
 
     def groups(self, most: int = 5) -> list[Group]:
         """Return the groups that were found, in the order of `Decision.groups`.
@@ -203,26 +237,19 @@ class Hierarchical(Policy):
         Each has its share, its users, and the `most` features (by position) or items on which its mean differs most
         from the mean of all.
         """
-        population = self._model.population
-        prior, k, d = population.model.prior, population.n_groups, population.n_used
-        share, means = prior.share[:k] / prior.share[:k].sum(), prior.means[:k, :d]
-        apart = means - share @ means
-        items = self._model.pairs.items
-        names: list[Hashable] = list(items) if self._model.few_decides else list(range(d - 1))
-        members: list[list[Hashable]] = [[] for _ in range(k)]
-        for row, name in enumerate(self._roster.names):
-            members[self._model.group_of(row)].append(name)
-        found = []
-        for g in range(k):
-            places = np.argsort(-np.abs(apart[g, 1:]), kind="stable")[:most].tolist()
-            differs = [(names[place], float(apart[g, 1 + place])) for place in places]
-            found.append(Group(float(share[g]), members[g], differs))
-        return found
+        return self._model.groups(most)
 
     def tensors(self) -> Tensors:
-        return {"users": pack_ids(self._roster.names), **self._model.tensors()}
+        return self._model.tensors()
 
     def restore(self, tensors: Tensors) -> None:
-        names = unpack_ids(tensors, "users")
-        self._model.restore(tensors, len(names))
-        self._roster = Roster(names)
+        self._model.restore(tensors)
+
+    def parts(self) -> Mapping[str, Parts]:
+        return self._model.parts()
+
+    def head(self) -> Tensors:
+        return self._model.head()
+
+    def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
+        self._model.restore_parts(head, parts)

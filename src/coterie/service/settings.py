@@ -68,7 +68,7 @@ class Guardrail(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
-    policy: str = "sparse-hierarchical"
+    policy: str = "hierarchical"
     parameters: dict[str, Any] = {}  # for the policy's constructor, besides the kind of context
     dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # of the vectors that features are hashed into
     exploration: Share = 0.02  # the share of decisions with a uniform choice; 0 always shows the best

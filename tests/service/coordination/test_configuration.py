@@ -64,9 +64,9 @@ def test_a_configuration_put_outlives_the_process(tmp_path: Path, crash: bool) -
 def test_the_policy_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
     with _started(_settings(tmp_path)) as client:
         client.put(POLICY, json={"name": "linucb", "arguments": "--alpha 0.7"})
-        assert client.delete(POLICY).json()["name"] == "sparse-hierarchical"
+        assert client.delete(POLICY).json()["name"] == "hierarchical"
     with _started(_settings(tmp_path)) as client:
-        assert client.get(POLICY).json()["name"] == "sparse-hierarchical"
+        assert client.get(POLICY).json()["name"] == "hierarchical"
 
 
 def test_what_the_settings_of_a_start_name_wins_and_the_rest_stays(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from litestar.testing import TestClient
 
 from coterie import CAB
 from coterie.models.features import DEPTH, count
-from coterie.policies import SparseHierarchical
+from coterie.models.hierarchy.named import NamedModel
 from coterie.service.coordination import relearning
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.turns import Turns
@@ -91,7 +91,7 @@ def test_a_large_decision_is_made_beside_the_loop_and_keeps_the_order_of_things(
         await coordinator.rank(ask("before"))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            with gate_before(SparseHierarchical, "score", long_to_score) as gate:
+            with gate_before(NamedModel, "score", long_to_score) as gate:
                 writes = [asyncio.create_task(coordinator.rank(large("large")))]
                 await asyncio.to_thread(gate.reached.wait, 60)
                 writes += [asyncio.create_task(coordinator.rank(ask(f"small {k}"))) for k in range(3)]

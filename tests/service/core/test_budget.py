@@ -92,7 +92,7 @@ def test_a_budget_that_is_large_enough_has_no_price() -> None:
     assert np.mean([record.choice == 0 for record in records[-100:]]) > 0.9
 
 
-@pytest.mark.parametrize("policy", ["sparse-hierarchical", "hierarchical", "cab", "linucb"])
+@pytest.mark.parametrize("policy", ["hierarchical", "cab", "linucb"])
 @pytest.mark.parametrize("exploration", [0.0, 0.2])
 def test_probabilities_under_a_price_are_the_shares_that_are_shown(policy: str, exploration: float) -> None:
     """One question asked again and again, always in the same state."""

@@ -97,7 +97,7 @@ def test_a_start_skips_the_record_and_a_snapshot_that_is_not_finite(
         await coordinator._write(lambda: made.keep(featured("old", 1.0), record, START))
         await coordinator.reward("old", 1.0)
         model: Any = made.policies.model
-        model.effects.figures[:] = np.nan
+        model._model.effects.figures[:] = np.nan
 
     with_coordinator(settings, live)  # its stop writes the snapshot
 
@@ -111,7 +111,7 @@ def test_a_start_skips_the_record_and_a_snapshot_that_is_not_finite(
     assert "the payoff of event 'old' was not learned" in caplog.text
     with opened(tmp_path / "log.db") as store:
         assert check(store).same is True
-        assert np.isfinite(recover(store).policies.model.effects.figures).all()  # type: ignore[union-attr]
+        assert np.isfinite(recover(store).policies.model._model.effects.figures).all()  # type: ignore[union-attr]
 
 
 def test_a_reward_that_cannot_be_learned_says_so_and_changes_only_the_event(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_reward_that_cannot_be_learned_says_so_and_changes_only_the_event(tmp_
         client.post("/v1/rank", json=body | {"eventId": "one"})
         client.post("/v1/events/one/reward", json={"value": 1.0})
         client.post("/v1/rank", json=body | {"eventId": "two"})
-        table = coordinator.bandit.policies.model.effects.table  # type: ignore[union-attr]
+        table = coordinator.bandit.policies.model._model.effects.table  # type: ignore[union-attr]
         table.pull[:] = 1e40  # so that an estimate is far outside of the range of payoffs
         answer = client.post("/v1/events/two/reward", json={"value": 1.0})
         assert (answer.status_code, answer.json()["outcome"]) == (200, "not_learned")

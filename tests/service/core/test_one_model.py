@@ -168,7 +168,7 @@ def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_i
     with_coordinator(unnamed, second, Clock(START + 1000 * 119))
     with opened(path) as store:
         moved = recover(store)
-        assert moved.config.policy == "sparse-hierarchical"
+        assert moved.config.policy == "hierarchical"
         assert snapshot.dump(moved) == snapshot.dump(recover(store, from_empty=True))
     # What was chosen was chosen by CAB; learned as if by one model from the start.
     taught = bandit(exploration=0.3)

@@ -16,7 +16,7 @@ from tests.service.process import service
 RANKS = 3500  # of each connection, each time
 
 
-@pytest.mark.parametrize(("policy", "parameters"), [("cab", {}), ("sparse-hierarchical", {"slots": 2048})])
+@pytest.mark.parametrize(("policy", "parameters"), [("cab", {}), ("hierarchical", {"slots": 2048})])
 def test_a_long_run_stays_within_its_limits(policy: str, parameters: dict[str, int]) -> None:
     made = bandit(
         policy=policy, max_event_bytes=270_000, max_users=50, max_items=40, wait=20.0, parameters=parameters

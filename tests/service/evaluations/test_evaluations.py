@@ -84,7 +84,7 @@ def test_an_evaluation_is_made_done_kept_applied_and_deleted(kind: str, tmp_path
     with postgres.server() if kind == "postgresql" else _file(tmp_path) as store:
         with running(store, config=Config(exploration=0.5)) as (client, _):
             fill(client, 90)
-            greedy = {"name": "greedy", "policy": "sparse-hierarchical", "parameters": {"explore": 0.0}}
+            greedy = {"name": "greedy", "policy": "hierarchical", "parameters": {"explore": 0.0}}
             body = {"name": "mine", "policies": [greedy]}
             made = client.put("/v1/evaluations/one", json=body)
             assert (made.status_code, made.json()["status"]) == (201, "waiting")
@@ -347,7 +347,7 @@ def test_better_is_only_what_is_better_beyond_doubt(tmp_path: Path) -> None:
     learned = Config(exploration=0.1)
     rows = batches(path)
     current = EvaluatedPolicy("current", "random", {}, "current")
-    tried = EvaluatedPolicy("new", "sparse-hierarchical", {}, "search")
+    tried = EvaluatedPolicy("new", "hierarchical", {}, "search")
     said = worker.do(work_of(job(current, tried), learned), rows)
     assert said["better"] == "new"
     same = msgspec.structs.replace(tried, name="current", source="current")

@@ -89,7 +89,7 @@ def test_what_is_better_with_confidence_is_applied_and_said(
         found = await done(made, job)
         assert (found.retained, found.applied) == (False, "less exploration")
         assert coordinator.bandit.config == Config(parameters={"explore": 0.5})
-        assert "sparse-hierarchical {'explore': 0.5} was applied. In words." in caplog.text
+        assert "hierarchical {'explore': 0.5} was applied. In words." in caplog.text
 
     with caplog.at_level(logging.INFO, "coterie.service"):
         optimising(tmp_path / "log.db", work, optimise_days=1.0)
@@ -101,8 +101,8 @@ def test_a_policy_that_was_changed_meanwhile_stays(tmp_path: Path, said: dict[st
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
         await coordinator.configure(Config(parameters={"explore": 0.1}))
         policies = (
-            EvaluatedPolicy("current", "sparse-hierarchical", {}, "current"),
-            EvaluatedPolicy("less exploration", "sparse-hierarchical", {"explore": 0.5}, "search"),
+            EvaluatedPolicy("current", "hierarchical", {}, "current"),
+            EvaluatedPolicy("less exploration", "hierarchical", {"explore": 0.5}, "search"),
         )
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies, automatic=True))
         assert (await done(made, job)).retained
@@ -115,7 +115,7 @@ def test_a_manual_evaluation_applies_nothing(tmp_path: Path, said: dict[str, Any
     said["better"] = "mine"
 
     async def work(coordinator: Coordinator, made: job_queue.Evaluations, clock: Clock) -> None:
-        policies = (EvaluatedPolicy("mine", "sparse-hierarchical", {"explore": 0.5}),)
+        policies = (EvaluatedPolicy("mine", "hierarchical", {"explore": 0.5}),)
         job = await made.make(Job("one", "evaluation", "one", 0, START + 1, START, policies))
         assert (await done(made, job)).applied is None
         assert coordinator.bandit.config == Config()
@@ -167,7 +167,7 @@ def test_only_the_newest_automatic_ones_are_kept(tmp_path: Path, said: dict[str,
 def test_candidates_can_be_served_and_are_not_in_force() -> None:
     for config in (Config(), Config(parameters={"explore": 0.5}), Config(policy="linucb")):
         found = candidates(config)
-        assert len(found) == 5
+        assert len(found) == 4
         assert all((one.policy, one.parameters) != (config.policy, config.parameters) for one in found)
-        assert len({one.name for one in found}) == 5
+        assert len({one.name for one in found}) == 4
         assert msgspec.json.decode(msgspec.json.encode(found), type=list[EvaluatedPolicy]) == found

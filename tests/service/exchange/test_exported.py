@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from coterie import SparseHierarchical
+from coterie import Hierarchical
 from coterie.cli.app import app
 from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
 from coterie.errors import FileError, ParameterError
@@ -105,7 +105,7 @@ def test_what_was_logged_is_what_the_policy_would_have_done(tmp_path: Path) -> N
         made.rank(Question(f"e{k}", f"user-{k % 4}", actions, [{"hour": k % 24}]), START + k)
         made.reward(f"e{k}", float(k % 3 == 0), START + k)
     log = open_interactions(kept(made, tmp_path)["db"])
-    found = evaluate(log, {"ours": SparseHierarchical(floor=0.02)})
+    found = evaluate(log, {"ours": Hierarchical(floor=0.02)})
     assert np.allclose(found["ours"].evidence.weights, 1.0, atol=1e-9)
 
 

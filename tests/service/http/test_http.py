@@ -41,7 +41,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]
 ACTIONS = [{"id": "jazz"}, {"id": "news"}]
 
 
-@pytest.mark.parametrize("policy", ["sparse-hierarchical", "cab"])
+@pytest.mark.parametrize("policy", ["hierarchical", "cab"])
 def test_ten_thousand_actions_are_ranked_and_learned_from(tmp_path: Path, policy: str) -> None:
     actions = [
         {"id": f"a{k}", "features": [{f"f{j}": (k * 7 + j) % 50 for j in range(5)}]} for k in range(10_000)

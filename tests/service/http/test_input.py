@@ -25,7 +25,7 @@ from tests.service.http.test_http import client_of
 JSON = {"content-type": "application/json"}
 
 
-@pytest.fixture(scope="module", params=["sparse-hierarchical", "cab"])
+@pytest.fixture(scope="module", params=["hierarchical", "cab"])
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with client_of(tmp_path_factory.mktemp("input"), config=Config(policy=request.param)) as made:
         yield made

@@ -10,7 +10,7 @@ import pytest
 from coterie.data.logs.dsjson import LONGEST_LINE
 from coterie.models import features, ranges
 from coterie.models.encoded import LARGEST_ACTION, MOST_CROSSES
-from coterie.policies.sparse_hierarchical import MOST_SLOTS, SparseHierarchical
+from coterie.policies.hierarchical import MOST_SLOTS, SLOTS
 from coterie.service import ids
 from coterie.service.core import statistics
 from coterie.service.evaluations import importance, job_queue, time_series
@@ -114,7 +114,7 @@ def test_every_limit_is_on_the_page_with_its_value() -> None:
 
 def test_the_page_knows_the_size_of_the_table_and_the_bounds() -> None:
     text = (DOCS / "limits.md").read_text()
-    assert f"{SparseHierarchical().slots:,}, at most {MOST_SLOTS:,}" in text
+    assert f"{SLOTS:,}, at most {MOST_SLOTS:,}" in text
     assert f"at most {most(Settings, 'max_actions'):,.0f} can be set" in text
     assert f"at most {most(Config, 'wait'):,.0f} can be set" in text
     assert f"from 2 to {most(Config, 'dimensions'):,.0f} can be set" in text

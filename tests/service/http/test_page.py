@@ -338,7 +338,7 @@ def test_the_page_compares_with_the_baseline_first(browser: Any, tmp_path: Path)
         assert "stopped exploring" in page.get_by_role("alert").inner_text()
         arms = page.get_by_role("region", name="Arms")
         assert arms.get_by_role("row").count() == 2 + 1
-        for word in ("this service", "held back", "sparse-hierarchical", "baseline"):
+        for word in ("this service", "held back", "hierarchical", "baseline"):
             assert word in arms.inner_text()
         assert "this service against held back" in page.get_by_role("region", name="Lifts").inner_text()
         assert "held back" in page.locator(".legend").first.inner_text()
@@ -478,7 +478,7 @@ def test_the_key_is_asked_for_kept_in_the_tab_and_never_in_an_address(
         page.get_by_text("The key does not fit").wait_for()
         page.get_by_label("Key", exact=True).fill(KEY)
         page.keyboard.press("Enter")
-        page.get_by_text("sparse-hierarchical, online").wait_for()
+        page.get_by_text("hierarchical, online").wait_for()
         assert not dialog.is_visible()
         assert page.evaluate("[sessionStorage.getItem('coterie-key'), localStorage.length]") == [KEY, 0]
         assert watched.context.cookies() == []

@@ -151,9 +151,9 @@ def test_an_evaluation_is_started_followed_applied_and_deleted_on_the_page(
         page.get_by_text("Start an evaluation").click()
         page.get_by_label("Name").fill(HOSTILE)
         page.get_by_label("Also try a few").uncheck()
-        page.get_by_label("Policies to compare").fill("linucb\nsparse-hierarchical:explore")
+        page.get_by_label("Policies to compare").fill("linucb\nhierarchical:explore")
         refused('"explore" is not a parameter')
-        page.get_by_label("Policies to compare").fill(" linucb \n\nSparse-Hierarchical:explore=0.25")
+        page.get_by_label("Policies to compare").fill(" linucb \n\nHierarchical:explore=0.25")
         page.get_by_label("To (").fill("2020-01-01T00:00")
         page.get_by_label("From").fill("2020-01-02T00:00")
         refused('"To" is not after "From"')
@@ -175,12 +175,12 @@ def test_an_evaluation_is_started_followed_applied_and_deleted_on_the_page(
         assert sent["policies"][1:] == [
             {"name": "linucb", "policy": "linucb"},
             {
-                "name": "Sparse-Hierarchical:explore=0.25",
-                "policy": "sparse-hierarchical",
+                "name": "Hierarchical:explore=0.25",
+                "policy": "hierarchical",
                 "parameters": {"explore": 0.25},
             },
         ]
-        page.get_by_label("Policy", exact=True).select_option("Sparse-Hierarchical:explore=0.25")
+        page.get_by_label("Policy", exact=True).select_option("Hierarchical:explore=0.25")
         page.get_by_role("button", name="Apply").click()
         page.locator(".tag", has_text="applied").wait_for()
         assert _asked(process.url, "/v1/configuration")["parameters"] == {"explore": 0.25}

@@ -57,7 +57,7 @@ def test_head_is_answered_where_get_is_with_the_same_headers_and_no_body(
 
 
 def test_items_are_counted_with_every_policy(tmp_path: Path) -> None:
-    for policy in ("sparse-hierarchical", "cab"):
+    for policy in ("hierarchical", "cab"):
         chosen = Settings(store=str(tmp_path / f"{policy}.db"), config=Config(policy=policy))
         with TestClient(make_app(chosen, SqliteStore(chosen.store)), base_url="http://127.0.0.1") as client:
             client.post("/v1/rank", json={"user": "ann", "actions": [{"id": "a"}]})

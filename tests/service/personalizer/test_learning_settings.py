@@ -45,11 +45,11 @@ def test_a_policy_of_vowpal_wabbit_is_kept_and_what_has_a_counterpart_is_applied
         answer = client.put(f"{BASE}/configurations/policy", json=sent)
         assert (answer.status_code, answer.json()) == (200, sent)
         assert answer.headers["x-coterie-policy"] == (
-            "policy=sparse-hierarchical; exploration=0.2; ignored=A; without effect: --quadratic GT --quadratic MR "
+            "policy=hierarchical; exploration=0.2; ignored=A; without effect: --quadratic GT --quadratic MR "
             "--quadratic OR --cb_type ips"
         )
         config = DESKS[client].bandit.config
-        assert (config.policy, config.exploration, config.ignored) == ("sparse-hierarchical", 0.2, "A")
+        assert (config.policy, config.exploration, config.ignored) == ("hierarchical", 0.2, "A")
         assert client.get("/v1/configuration").json()["ignored"] == "A"
         assert client.get(f"{BASE}/configurations/service").json()["explorationPercentage"] == 0.2
     with client_of(tmp_path, given=frozenset()) as client:  # it survives a restart
@@ -173,7 +173,7 @@ def test_an_evaluation_runs_vowpal_wabbit_and_its_policy_can_be_applied(tmp_path
         reference = {"evaluationId": found["id"], "policyName": "Custom learning settings 1"}
         applied = client.post(f"{BASE}/configurations/applyFromEvaluation", json=reference)
         assert applied.status_code == 204
-        assert applied.headers["x-coterie-policy"].startswith("policy=sparse-hierarchical; exploration=0.2")
+        assert applied.headers["x-coterie-policy"].startswith("policy=hierarchical; exploration=0.2")
         assert client.get(f"{BASE}/configurations/policy").json()["arguments"] == arguments
         native = client.post(f"/v1/evaluations/{found['id']}/apply", json={"policy": reference["policyName"]})
         assert (native.status_code, native.json()["error"]["code"]) == (422, "not_applicable")
@@ -198,7 +198,7 @@ def test_without_vowpal_wabbit_the_policy_in_force_takes_its_place(
         assert made.status_code == 201
         one = made_jobs[-1].policy("mine")
         assert (one.policy, one.exploration, one.ignored, one.arguments) == (
-            "sparse-hierarchical", 0.2, "A", RECORDED,
+            "hierarchical", 0.2, "A", RECORDED,
         )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def test_the_rest_package_evaluates(server: Process) -> None:
             ["rest", "post", "/events/{eventId}/reward", [f"evaluated-{k}"], {"value": k % 2}],
         ]
     drive(server.url, KEY, ranks)
-    policy = {"name": "mine", "arguments": "--policy sparse-hierarchical --explore 0.25"}
+    policy = {"name": "mine", "arguments": "--policy hierarchical --explore 0.25"}
     wish = {
         "name": "First",
         "startTime": "2020-01-01",

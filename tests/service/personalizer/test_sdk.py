@@ -238,8 +238,8 @@ def test_configurations_are_read_and_changed(admin: Any) -> None:
     }
     admin.update_service_configuration(first)
     policy = admin.get_policy()
-    assert policy["name"] == "sparse-hierarchical"
-    assert policy["arguments"].startswith("--slots 4194304 --explore 1.0 --floor 0.01")
+    assert policy["name"] == "hierarchical"
+    assert policy["arguments"].startswith("--explore 1.0")
     changed = admin.update_policy({"name": "cab", "arguments": "--alpha 0.3"})
     assert changed["arguments"].startswith("--alpha 0.3 --gamma 0.2 --thompson false")
     assert admin.update_policy(changed) == changed  # what is shown can be sent
@@ -299,7 +299,7 @@ def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_de
         answer = new.rank(request(f"evaluated-{k}"))
         new.reward(f"evaluated-{k}", {"value": float(answer["rewardActionId"] == "Sports")})
     time_of = {"startTime": "2020-01-01T00:00:00Z", "endTime": "2100-01-01T00:00:00Z"}
-    policy = {"name": "mine", "arguments": "--policy sparse-hierarchical --explore 0.25"}
+    policy = {"name": "mine", "arguments": "--policy hierarchical --explore 0.25"}
     admin.create_evaluation("first", {"name": "First", **time_of, "policies": [policy]})
     admin.create_feature_importance("features", {"name": "Features", **time_of})
     with pytest.raises(ResourceExistsError):
@@ -315,7 +315,7 @@ def test_evaluations_and_feature_importances_are_made_listed_read_applied_and_de
         "baselineRand",
     ]
     assert done["optimalPolicy"] in ("online", "mine", "current")
-    assert sources["Custom"]["arguments"] == "--policy sparse-hierarchical --explore 0.25"
+    assert sources["Custom"]["arguments"] == "--policy hierarchical --explore 0.25"
     low, high = sources["Random"]["summary"]["confidenceInterval"]
     assert low <= sources["Random"]["summary"]["expectedReward"] <= high
     assert sources["Online"]["timeseries"]["data"][0]["expectedReward"] >= 0

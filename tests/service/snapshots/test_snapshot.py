@@ -76,7 +76,7 @@ def test_a_copy_is_the_state_of_the_moment_in_which_it_began(seed: int) -> None:
         assert snapshot.dump(restored) == truth
         assert snapshot.dump(made) != truth
     assert made.policies.model is not None
-    assert made.policies.model.effects.table.counts[0] == 2500  # type: ignore[attr-defined]
+    assert made.policies.model._model.effects.table.counts[0] == 2500  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("change", ["configure", "reset", "import"])

@@ -235,7 +235,7 @@ async def live(coordinator: Coordinator, rounds: int = 60) -> None:
 CONFIGS = [
     Config(holdback=0.3),
     Config(holdback=0.2, challenger=LINUCB),
-    Config(policy="cab", holdback=0.2, challenger=Challenger("sparse-hierarchical", 0.4)),
+    Config(policy="cab", holdback=0.2, challenger=Challenger("hierarchical", 0.4)),
     Config(policy="linucb", challenger=Challenger("linucb", 0.5)),  # the same in both arms
     Config(policy="linucb"),
 ]
@@ -366,7 +366,7 @@ def test_the_statistics_tell_the_lift_against_the_holdback(tmp_path: Path) -> No
             held += client.get(f"/v1/events/e{k}").json()["arm"] == "holdback"
         found = client.get("/v1/statistics").json()
     ours, theirs = found["trial"]["arms"]
-    assert (ours["name"], ours["policy"], ours["share"]) == ("champion", "sparse-hierarchical", 0.6)
+    assert (ours["name"], ours["policy"], ours["share"]) == ("champion", "hierarchical", 0.6)
     assert (theirs["name"], theirs["policy"], theirs["learned"]) == ("holdback", "baseline", held)
     assert ours["learned"] + theirs["learned"] == 200
     assert ours["users"] + theirs["users"] == 50

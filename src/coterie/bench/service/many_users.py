@@ -131,7 +131,7 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     part = _bytes(store, store.pieces() - before)
     memory = peak_resident()
     model: Any = coordinator.bandit.policies.model
-    effects = model.effects.used
+    effects = model._model.effects.used
     await coordinator.stop()
     rank, reward = _costs(coordinator.bandit, users)  # not stored
     return Figures(

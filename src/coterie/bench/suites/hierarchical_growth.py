@@ -23,6 +23,8 @@ import numpy as np
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.measuring import Row, at_most, best_of, fit, no_limit, peak_resident
+from coterie.models.hierarchy.declared import DeclaredModel
+from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
 
@@ -83,9 +85,15 @@ def fill(policy: Hierarchical, crowd: Crowd, size: int, on_progress: Callable[[s
         policy.run(crowd.batch(np.arange(first, min(first + FILL, size)), 1))
 
 
+def users_of(policy: Hierarchical) -> Population:
+    """Return the model of vectors."""
+    assert isinstance(policy._model, DeclaredModel)
+    return policy._model.many
+
+
 def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
     """Return the seconds per round of the compiled loop, for random users, during a trial."""
-    population, n_users = policy._model.many, len(policy.users)
+    population, n_users = users_of(policy), len(policy.users)
     taken = []
     for _ in range(REPEATS):
         batch = crowd.batch(crowd.rng.integers(n_users, size=TIMED), CANDIDATES)
@@ -109,7 +117,7 @@ def slowest_calls(
     policy: Hierarchical, crowd: Crowd, on_progress: Callable[[str], None], calls: int = CALLS
 ) -> Slowest:
     """Return the longest call of `choose` and of `learn`, in processor time, around the ends of three passes."""
-    population, n_users = policy._model.many, len(policy.users)
+    population, n_users = users_of(policy), len(policy.users)
     at, place = population.positions, population.model.place
     call_one_by_one(policy, crowd, 3)  # compiled before it is timed
     found = []

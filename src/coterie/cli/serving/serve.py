@@ -31,9 +31,7 @@ def serve(
             help="What a power cut may cost: lose-nothing or lose-one-second. [default: lose-nothing]"
         ),
     ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Which policy decides. [default: sparse-hierarchical]")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Which policy decides. [default: hierarchical]")] = None,
     engine: Annotated[
         str | None,
         typer.Option(

@@ -17,7 +17,7 @@ from coterie.cli.shared.tables import result_table
 if TYPE_CHECKING:
     from coterie.data.logs.interactions import InteractionLog
 
-DEFAULT = "logged,baseline,uniform,sparse-hierarchical"
+DEFAULT = "logged,baseline,uniform,hierarchical"
 DIMENSIONS = 32  # the size of hashed features, as in the service
 
 
@@ -33,7 +33,7 @@ def evaluate(
         str,
         typer.Option(
             help="Policies, separated by commas: logged (what was shown), baseline, uniform, and all of `coterie "
-            "compare`, which learn as the log is replayed: sparse-hierarchical, hierarchical:explore=0.5, …"
+            "compare`, which learn as the log is replayed: hierarchical:explore=0.5, linucb, …"
         ),
     ] = DEFAULT,
     clip: Annotated[

@@ -14,7 +14,7 @@ from coterie.experiments.run.specs import Spec, parse_spec
 
 N_SETTINGS = 10  # of each rival in tuning
 PLAYERS = (
-    "hierarchical,sparse-hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
+    "hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
     "locb,bass,hier-ts,gob-lin:graph=friends,random"
 )
 EITHER = (
@@ -25,7 +25,6 @@ EITHER = (
     "linucb-single",
     "linucb-multiple",
 )  # see features and ids, the better counts
-BY_NAME = "sparse-hierarchical"  # the form of Hierarchical for named features
 
 
 class Game(NamedTuple):
@@ -64,9 +63,6 @@ def players(specs: Sequence[Spec], place: Any, seed: int = 0) -> tuple[list[Spec
     also = [parse_spec(f"{spec.text}:items=ids") for spec in specs if has_both and spec.text in EITHER]
     for spec in [*specs, *also]:
         name = spec.text.split(":")[0]
-        if name == BY_NAME and not getattr(place, "has_contexts", False):
-            why_not[name] = "it is for named features; Hierarchical is its form for vectors and ids"
-            continue
         try:
             Run.of(spec, place, seed, 1).make_policy()
         except CoterieError as error:

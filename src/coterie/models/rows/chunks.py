@@ -10,13 +10,15 @@ from coterie.models._kernels.rows.dynucb import Clusters, nearest, newcomers_clu
 from coterie.models._kernels.rows.game import Game, People
 from coterie.models._kernels.rows.linucb import play_linucb
 from coterie.models._kernels.rows.sclub import partner
-from coterie.models.batches import Batch, as_rounds
+from coterie.models.batches import Batch, Outcome, as_rounds, names_of, outcome_of
 from coterie.models.rows.ridge_rows import RidgeRows
 
 __all__ = [
-    "Chunk", "Clusters", "Game", "Items", "nearest", "newcomers_cluster", "partner",
+    "Chunk", "Clusters", "Game", "Items", "nearest", "newcomers_cluster", "partner", "play_chunks",
     "play_club", "play_dynucb", "play_linucb",
 ]  # fmt: skip
+
+CHUNK = 1 << 16  # rounds copied at once
 
 
 @final
@@ -68,3 +70,17 @@ class Chunk:
     def joined(self) -> list[Hashable]:
         """The users who got a row, in order."""
         return [self.users[number] for number in self.people.joined[1 : 1 + self.people.joined[0]]]
+
+
+def play_chunks(
+    batch: Batch, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
+) -> Outcome:
+    """Play a checked batch in chunks; `row` returns a user's row, -1 for an unknown user."""
+    users = names_of(batch.users)
+    parts = []
+    for piece in batch._replace(users=users).pieces(0, len(users), CHUNK):
+        chunk = Chunk(piece, row)
+        play(chunk, items)
+        items.settle()
+        parts.append(outcome_of(chunk.rounds))
+    return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

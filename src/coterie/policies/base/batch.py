@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from coterie.errors import ContextError, NumberError, PayoffError
 from coterie.models import RidgeRows
-from coterie.models.batches import REFUSED, Batch, Outcome, check_learned, names_of, no_outcome, outcome_of
+from coterie.models.batches import REFUSED, Batch, Outcome, check_learned, no_outcome
 from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_users, check_whole
-from coterie.models.rows.chunks import Chunk, Items
+from coterie.models.rows.chunks import Chunk, Items, play_chunks
 
 __all__ = ["Batch", "Outcome", "check_learned", "read_batch", "run_one_by_one"]
 
@@ -85,9 +85,6 @@ def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
     return check_learned(outcome)
 
 
-CHUNK = 1 << 16  # rounds copied at once
-
-
 def run_chunks(
     policy: Any,
     models: RidgeRows,
@@ -107,17 +104,3 @@ def run_chunks(
         return run_one_by_one(policy, batch)
     checked = Batch(batch.users, candidates, contexts, payoffs, served)
     return play_chunks(checked, Items(models, contexts), row, lambda chunk, items: play(chunk, items, alpha))
-
-
-def play_chunks(
-    batch: Batch, items: Items, row: Callable[[Hashable], int], play: Callable[[Chunk, Items], None]
-) -> Outcome:
-    """Play a checked batch in chunks, as `run_chunks` does."""
-    users = names_of(batch.users)
-    parts = []
-    for piece in batch._replace(users=users).pieces(0, len(users), CHUNK):
-        chunk = Chunk(piece, row)
-        play(chunk, items)
-        items.settle()
-        parts.append(outcome_of(chunk.rounds))
-    return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -5,7 +5,7 @@ import inspect
 import os
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,8 @@ from coterie.models.checks import check_pairs, check_user, read_items, read_payo
 from coterie.models.context_kind import check_kind
 from coterie.models.files import State, Tensors, pack_attributes, read_file, unpack_attributes, write_file
 from coterie.models.forget import without_item
+from coterie.models.hierarchy.representation import EffectPart
+from coterie.models.parts import Parts
 from coterie.models.probability import pick
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
 from coterie.policies.base.calls import check_calls, has_anonymous, take_turns
@@ -162,6 +164,22 @@ class Policy(ABC):
         if set(found) != set(self._learned_names()):
             raise FileError(f"the model file has {sorted(found)}, expected {sorted(self._learned_names())}")
         vars(self).update(found)
+
+    def parts(self) -> Mapping[str, Parts]:
+        """Return what grows, to be copied part by part while it changes; `head` has the rest. Here: none."""
+        return {}
+
+    def head(self) -> Tensors:
+        """Return the arrays that are not in `parts`."""
+        return self.tensors()
+
+    def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
+        """Restore what `head` and all of `parts` returned."""
+        self.restore(head)
+
+    def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> Sequence[EffectPart]:
+        """Return up to `most` parts of `user`'s estimate of candidate `k` of `contexts`, if the policy has them."""
+        return ()
 
     def _learned_names(self) -> list[str]:
         return [name for name in vars(self) if name not in {*self.parameters, *NOT_LEARNED}]

@@ -10,7 +10,7 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.models.features import hash_actions
 from coterie.models.probability import pick
-from coterie.policies import Decision, Policy, SparseHierarchical
+from coterie.policies import Decision, Policy
 from coterie.service.core.encoding import encode_action, encode_question
 from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import Kind, takes_ids, takes_names
@@ -65,10 +65,7 @@ def decide(
     ids, open_to, kind, contexts = read_candidates(question, config, policies)
     policy = policies.of(kind, config)
     chance, which = draw(question.event, secret)
-    if isinstance(policy, SparseHierarchical):
-        decision = policy.score(user, contexts, contexts, floor=0.0)
-    else:
-        decision = policy.decide(user, contexts)
+    decision = policy.decide(user, contexts)
     costs = np.array(question.costs)
     if question.price > 0:
         decision = decision.less(question.price * costs[open_to])
@@ -104,9 +101,9 @@ def decide(
         read = without_ignored(question, config)
         chosen = read.actions[open_to[choice]]
         hashed = encode_action(chosen.id, chosen.features, read.context)
-    parts = None
-    if config.record_reasons and isinstance(policy, SparseHierarchical):
-        parts = pack_parts(policy.contributions(user, contexts, choice, LARGEST))
+    parts = (
+        pack_parts(policy.contributions(user, contexts, choice, LARGEST)) if config.record_reasons else None
+    )
     record = Rank(
         at=at,
         event=question.event,

@@ -19,6 +19,7 @@ KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 SEPARATE: tuple[Kind, ...] = ("items", "vectors")  # of policies that do not learn both in one model
 OURS = {  # parameters of a constructor that the service sets itself
     "engine": "the service sets it; start with `coterie serve --engine cuda`",
+    "floor": "it is the service's `exploration`",
     "n_features": "it is the service's `dimensions`",
     "one_hot": "actions with features and without have a model each",
     "rng": "the service draws from event ids, so that a replay decides alike",
@@ -32,9 +33,14 @@ def takes_names(config: Config) -> bool:
 
 
 @cache
+def accepts(policy: str, parameter: str) -> bool:
+    """Return whether a policy has a parameter."""
+    return policy in POLICIES and parameter in inspect.signature(POLICIES[policy]).parameters
+
+
 def takes_ids(policy: str) -> bool:
     """Return whether a policy can decide between ids. Those that cannot are given the ids as hashed features."""
-    return "one_hot" in inspect.signature(POLICIES[policy]).parameters
+    return accepts(policy, "one_hot")
 
 
 def same_model(config: Config, like: Config) -> Config:
@@ -87,6 +93,8 @@ def make_policy(config: Config, kind: Kind, engine: Engine | None = None) -> Pol
         given["one_hot"] = True
     elif kind == "vectors":
         given["n_features"] = config.dimensions
+    if accepts(config.policy, "floor"):
+        given["floor"] = 0.0  # the service adds its own share of uniform choices
     for name, why in OURS.items():
         if name in config.parameters:
             raise ParameterError(f"{name!r} cannot be a parameter of the policy: {why}")

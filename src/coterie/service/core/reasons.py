@@ -47,8 +47,10 @@ def rows_of(record: Rank) -> list[dict[str, float]] | None:
     return [dict(zip(names, map(float, column), strict=True)) for column in table.T]
 
 
-def pack_parts(parts: Sequence[EffectPart]) -> bytes:
+def pack_parts(parts: Sequence[EffectPart]) -> bytes | None:
     """Return parts as bytes; the names are with the features in the same record."""
+    if not parts:
+        return None
     rows = [(NAMES.index(part.kind), part.action, part.context, part.value) for part in parts]
     return np.array(rows, dtype=PART).tobytes()
 

@@ -10,11 +10,10 @@ from coterie.service.evaluations.jobs import EvaluatedPolicy
 from coterie.service.settings import Config
 
 TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("sparse-hierarchical", "sparse-hierarchical", {}),
-    ("no optimism", "sparse-hierarchical", {"explore": 0.0}),
-    ("less exploration", "sparse-hierarchical", {"explore": 0.5}),
-    ("more exploration", "sparse-hierarchical", {"explore": 2.0}),
     ("hierarchical", "hierarchical", {}),
+    ("no optimism", "hierarchical", {"explore": 0.0}),
+    ("less exploration", "hierarchical", {"explore": 0.5}),
+    ("more exploration", "hierarchical", {"explore": 2.0}),
     ("linucb", "linucb", {}),
 )
 

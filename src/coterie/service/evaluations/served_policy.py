@@ -10,7 +10,7 @@ from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, Named
 from coterie.evaluation.targets import Learner, encode_interaction
 from coterie.models.encoded import Encoded
-from coterie.service.core.policy_config import Kind, make_policy, possible
+from coterie.service.core.policy_config import Kind, accepts, make_policy, possible
 from coterie.service.settings import Config
 
 PER_RECORD = 64  # effects that a record may add; a full table drops old ones
@@ -25,8 +25,7 @@ class ServedPolicy:
         self.ignored = "" if config.ignored is UNSET else config.ignored
         self.draws = config.explore == "policy" and config.exploration > 0  # else the best is shown
         given: dict[str, Any] = dict(config.parameters)
-        if config.policy == "sparse-hierarchical":
-            given["floor"] = 0.0
+        if accepts(config.policy, "slots"):
             given["slots"] = min(given.get("slots", 1 << 22), max(PER_RECORD * records, 4096))
         used = msgspec.structs.replace(config, parameters=given)
         self.learners = {kind: Learner(make_policy(used, kind)) for kind in possible(used)}

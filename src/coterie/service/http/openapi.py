@@ -26,7 +26,7 @@ EXAMPLES: dict[str, Any] = {
     },
     "EvaluationBody": {
         "name": "Monday",
-        "policies": [{"name": "calmer", "policy": "sparse-hierarchical", "parameters": {"explore": 0.25}}],
+        "policies": [{"name": "calmer", "policy": "hierarchical", "parameters": {"explore": 0.25}}],
         "search": True,
     },
     "ApplyBody": {"policy": "calmer"},

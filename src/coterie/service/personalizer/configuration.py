@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.rules import RETENTION, retention_days
-from coterie.service.core.policy_config import check_config, make_policy, possible
+from coterie.service.core.policy_config import OURS, check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
 from coterie.service.evaluations.jobs import milliseconds, moment
 from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
@@ -154,7 +154,7 @@ def show_policy(config: Config, contract: Mapping[str, Any]) -> PolicyContract:
     if own == [config.policy, config.parameters]:
         return PolicyContract(name, arguments)
     made = make_policy(config, possible(config)[0]).parameters
-    plain = {k: v for k, v in made.items() if k not in ("n_features", "one_hot", "rng", "seed")}
+    plain = {k: v for k, v in made.items() if k not in (*OURS, "seed")}
     told = {k: v for k, v in (plain | config.parameters).items() if v is not None}
     return PolicyContract(config.policy, written(told))
 

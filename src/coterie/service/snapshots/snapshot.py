@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors
 from coterie.models.parts import Parts
-from coterie.policies import Policy, SparseHierarchical
+from coterie.policies import Policy
 from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.budget import Spending
@@ -94,6 +94,9 @@ class Whole:
     def part(self, key: str) -> bytes:
         return bytes(self._parts[key])
 
+    def make_room(self) -> None:
+        """Do nothing."""
+
     def begin(self, kept: Container[str]) -> list[str]:
         """Return all: those that did not change have the same hash."""
         return list(self._parts)
@@ -148,8 +151,8 @@ class Copy:
 def prepare(bandit: Bandit) -> None:
     """Allocate memory for a copy, in another thread, so that the event loop need not wait for it."""
     for policy in bandit.policies.made().values():
-        if isinstance(policy, SparseHierarchical):
-            policy.effects.pieces.make_room()
+        for parts in policy.parts().values():
+            parts.make_room()
     if bandit.challenger is not None:
         prepare(bandit.challenger)
 
@@ -221,13 +224,11 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
 
 
 def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
-    """Return a policy's head and its parts; for most policies, all arrays are copied now and compared later."""
-    if isinstance(policy, SparseHierarchical):
-        return Model(policy.learned, save(policy.head())), policy.parts()
+    """Return a policy's head and its parts. The large arrays of the head are copied now and compared later."""
     small: Tensors = {}
     large: dict[str, Large] = {}
     cut: dict[str, bytes] = {}
-    for name, tensor in policy.tensors().items():
+    for name, tensor in policy.head().items():
         array = np.ascontiguousarray(tensor)
         if array.nbytes < PIECE:
             small[name] = array
@@ -236,7 +237,7 @@ def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
         flat: Any = array.reshape(-1).view(np.uint8)
         starts = range(0, len(flat), PIECE)
         cut |= {f"{name}/{k}": flat[start : start + PIECE] for k, start in enumerate(starts)}
-    return Model(policy.learned, save(small), large), {"arrays": Whole(cut)} if cut else {}
+    return Model(policy.learned, save(small), large), {"arrays": Whole(cut), **policy.parts()}
 
 
 def restore(row: bytes, engine: Engine | None = None, find: pieces.Find | None = None) -> Bandit:
@@ -331,11 +332,8 @@ def _put_policy(bandit: Bandit, kind: Kind, model: Model, restore: Callable[[Pol
 
 
 def _read_parts(model: Model, parts: Mapping[str, Iterator[bytes]], policy: Policy) -> None:
-    head = load(model.tensors)
-    if isinstance(policy, SparseHierarchical):
-        policy.restore_parts(head, parts)
-    else:
-        policy.restore({**head, **_large(model, parts.get("arrays", iter(())))})
+    head = {**load(model.tensors), **_large(model, parts.get("arrays", iter(())))}
+    policy.restore_parts(head, parts)
 
 
 def _large(model: Model, arrays: Iterator[bytes]) -> Tensors:

@@ -72,7 +72,7 @@ class Variances(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How choices are drawn: see `SparseHierarchical`."""
+    """How choices are drawn: see `Hierarchical`."""
 
     explore: float
     floor: float

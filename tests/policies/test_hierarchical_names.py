@@ -1,4 +1,4 @@
-"""SparseHierarchical: by hand, against exact conditioning, against its twin, and with a table that is too small."""
+"""Hierarchical over actions of any form: by hand, against exact conditioning and its twin, and in a full table."""
 
 import json
 import math
@@ -10,19 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie import Action, SparseHierarchical
+from coterie import Action, Hierarchical
 from coterie.errors import ContextError, FileError, ParameterError, UserError
 from coterie.models._kernels.hierarchy import effect_keys as keys
 from coterie.models.encoded import Encoded
 from coterie.models.hierarchy import blocks
-from coterie.models.hierarchy.effects import NAMES
+from coterie.models.hierarchy.effects import NAMES, Effects
+from coterie.models.hierarchy.named import NamedModel
 from coterie.models.probability import pick
-from tests.twins.sparse_hierarchical import NaiveSparseHierarchical
+from tests.twins.named_effects import NaiveEffects
 
 
-def used(policy: SparseHierarchical) -> int:
+def effects_of(policy: Hierarchical) -> Effects:
+    assert isinstance(policy._model, NamedModel)
+    return policy._model.effects
+
+
+def used(policy: Hierarchical) -> int:
     """How many effects are known."""
-    return int((policy.effects.table.kinds > 0).sum())
+    return int((effects_of(policy).table.kinds > 0).sum())
 
 
 def test_the_first_payoff_by_hand() -> None:
@@ -31,14 +37,14 @@ def test_the_first_payoff_by_hand() -> None:
     With the noise of 0.5 the total is 4.95. The first payoff is the origin, so no mean changes. The precision of the
     data is one over the total without the effect's own v. Variances are fitted once payoffs differ.
     """
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     policy.learn("ann", Action("tea"), 1.0)
     tensors = policy.tensors()
     assert sorted(NAMES[kind] for kind in tensors["kinds"]) == ["id", "population", "user", "user × id"]
     assert tensors["precision"] == pytest.approx([1 / 0.95, 1 / 4.8, 1 / 4.8, 1 / 4.8])
     assert tensors["pull"].tolist() == [0] * 4
     assert policy.variances == {"population": 4, "user": 0.15, "id": 0.15, "user × id": 0.15}
-    assert policy.effects.noise[0] == 0.5
+    assert effects_of(policy).noise[0] == 0.5
     told = policy.explain("ann", [Action("tea"), Action("milk")])
     assert told.estimate.tolist() == [1, 1]
     # Neither what the user's own payoffs teach nor what all candidates have in common is explored.
@@ -48,7 +54,7 @@ def test_the_first_payoff_by_hand() -> None:
 
 def test_the_first_payoff_is_exact_conditioning() -> None:
     """The prior has no covariances, so after one payoff the variances are those of the full Gaussian."""
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     context, features = {"a": 0.5, "b": -2.0}, {"x": 1.5, "y": 0.3}
     policy.learn("ann", Action("i", features, context), 0.7)
     kinds = policy.tensors()["kinds"]
@@ -66,7 +72,7 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
     total = values @ own @ values + z @ block @ z + 0.5
     v = 1 / (1 / np.diag(own) + policy.tensors()["precision"])
     assert v == pytest.approx(np.diag(own - np.outer(own @ values, own @ values) / total))
-    blocks = policy.effects.blocks
+    blocks = effects_of(policy).blocks
     posterior = np.linalg.inv(np.linalg.inv(block) + np.outer(z, z) / (total - z @ block @ z))
     assert posterior == pytest.approx(block - np.outer(block @ z, block @ z) / total)
     assert blocks.blocks.gram[1] == pytest.approx(np.outer(z, z) / (total - z @ block @ z))
@@ -76,8 +82,8 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
 @pytest.mark.parametrize("clicks", [False, True])
 def test_choices_are_those_of_the_twin(explore: float, floor: float, clicks: bool) -> None:
     rng = np.random.default_rng(7)
-    policy = SparseHierarchical(explore=explore, floor=floor, seed=3, slots=5000)
-    twin, stream = NaiveSparseHierarchical(explore, floor), np.random.default_rng(3)
+    policy = Hierarchical(explore=explore, floor=floor, seed=3, slots=5000)
+    twin, stream = NaiveEffects(explore, floor), np.random.default_rng(3)
     for t in range(250):
         user = f"user {rng.integers(5)}"
         context = {f"c{i}": float(rng.normal()) for i in rng.permutation(20)[: rng.integers(0, 4)]}
@@ -110,11 +116,11 @@ def test_choices_are_those_of_the_twin(explore: float, floor: float, clicks: boo
             policy.drop(user)
             twin.drop(user)
     assert policy.variances == pytest.approx(twin.v0)
-    assert policy.effects.noise[0] == pytest.approx(twin.noise)
+    assert effects_of(policy).noise[0] == pytest.approx(twin.noise)
 
 
 def test_context_decides_between_actions_that_are_ids_only() -> None:
-    policy, rng, right = SparseHierarchical(seed=0), np.random.default_rng(0), 0
+    policy, rng, right = Hierarchical(seed=0), np.random.default_rng(0), 0
     for t in range(600):
         wet = bool(rng.random() < 0.5)
         shown = [Action(item, {}, {"rain" if wet else "sun": 1}) for item in ("umbrella", "hat")]
@@ -126,7 +132,7 @@ def test_context_decides_between_actions_that_are_ids_only() -> None:
 
 
 def test_what_was_learned_in_a_context_counts_without_one() -> None:
-    policy = SparseHierarchical(explore=0.0, floor=0.0)
+    policy = Hierarchical(explore=0.0, floor=0.0)
     for _ in range(10):
         policy.learn("ann", Action("tea", {}, {"sun": 1}), 0.0)
         policy.learn("ann", Action("juice", {}, {"sun": 1}), 1.0)
@@ -137,7 +143,7 @@ def test_what_was_learned_in_a_context_counts_without_one() -> None:
 
 
 def test_choices_are_as_frequent_as_their_probabilities() -> None:
-    policy = SparseHierarchical(floor=0.2, seed=5)
+    policy = Hierarchical(floor=0.2, seed=5)
     policy.learn("ann", Action("a"), 1.0)
     policy.learn("ann", Action("b"), -1.0)
     shown = [Action(item) for item in "abc"]
@@ -150,7 +156,7 @@ def test_choices_are_as_frequent_as_their_probabilities() -> None:
 
 
 def test_without_exploring_the_best_estimate_is_taken() -> None:
-    policy = SparseHierarchical(explore=0.0, floor=0.0)
+    policy = Hierarchical(explore=0.0, floor=0.0)
     policy.learn("ann", Action("b"), 1.0)
     policy.learn("ann", Action("a"), 0.0)
     assert {policy.choose("ann", [Action(item) for item in "abc"]) for _ in range(20)} == {1}
@@ -158,7 +164,7 @@ def test_without_exploring_the_best_estimate_is_taken() -> None:
 
 
 def test_contributions_are_the_largest_parts() -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     shown = Action("tea", {"hot": 1.0, "sweet": 0.1}, {"cold day": 1.0})
     for _ in range(20):
         policy.learn("ann", shown, 1.0)
@@ -176,12 +182,12 @@ def test_contributions_are_the_largest_parts() -> None:
     assert policy.contributions("nobody", [Action("water")], 0) == [every_of(policy, "population")]
 
 
-def every_of(policy: SparseHierarchical, kind: str) -> Any:
+def every_of(policy: Hierarchical, kind: str) -> Any:
     return next(part for part in policy.contributions("ann", [Action("tea")], 0, 50) if part.kind == kind)
 
 
 def test_a_forgotten_user_leaves_nothing_behind() -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     policy.learn("ann", Action("a", {"x": 1}, {"c": 1}), 1.0)
     assert used(policy) == 7
     policy.drop("ann")
@@ -206,13 +212,13 @@ def test_a_forgotten_user_leaves_nothing_behind() -> None:
 )
 def test_a_table_that_is_too_small_stays_sound(visits: list[tuple[int, int, int]], slots: int) -> None:
     """After each step its tensors can be restored, which checks keys, lists of users and free places."""
-    policy = SparseHierarchical(slots=slots)
+    policy = Hierarchical(slots=slots)
     for user, item, features in visits:
         shown = Action(item, {f"f{k}": 1.0 for k in range(features)}, {f"c{k}": 1.0 for k in range(features)})
         policy.learn(user, shown, (-1.0) ** item)
         if item == 3:
             policy.drop(user)
-        other = SparseHierarchical(slots=slots)
+        other = Hierarchical(slots=slots)
         other.restore(policy.tensors())
         other.learned = policy.learned
         assert used(policy) <= slots
@@ -222,7 +228,7 @@ def test_a_table_that_is_too_small_stays_sound(visits: list[tuple[int, int, int]
 
 
 def test_a_full_table_continues_identically_after_a_file(tmp_path: Path) -> None:
-    def play(policy: SparseHierarchical, seed: int) -> list[int]:
+    def play(policy: Hierarchical, seed: int) -> list[int]:
         rng, chosen = np.random.default_rng(seed), []
         for _ in range(80):
             shown = [Action(int(i), {"f": 1.0}) for i in rng.permutation(30)[:3]]
@@ -231,10 +237,10 @@ def test_a_full_table_continues_identically_after_a_file(tmp_path: Path) -> None
             chosen.append(k)
         return chosen
 
-    policy = SparseHierarchical(slots=70)
+    policy = Hierarchical(slots=70)
     play(policy, 0)
     policy.save(tmp_path / "model")
-    loaded = SparseHierarchical.load(tmp_path / "model")
+    loaded = Hierarchical.load(tmp_path / "model")
     assert play(loaded, 1) == play(policy, 1)
     for name, tensor in policy.tensors().items():
         assert tensor.tobytes() == loaded.tensors()[name].tobytes()
@@ -242,7 +248,7 @@ def test_a_full_table_continues_identically_after_a_file(tmp_path: Path) -> None
 
 def test_scale_hardly_matters() -> None:
     """With features ten times as large the starting variances adapt, so the first decisions are the same."""
-    small, large = SparseHierarchical(), SparseHierarchical()
+    small, large = Hierarchical(), Hierarchical()
     rng = np.random.default_rng(0)
     for _ in range(60):
         x = rng.normal(size=3)
@@ -255,7 +261,7 @@ def test_scale_hardly_matters() -> None:
 
 
 def test_candidates_are_the_same_after_bytes() -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     for shown in (Action("a", {"x": 2}, {"c": 1, "d": 3}), Action(None, {}, {}), Action("b")):
         encoded = policy.read([shown])
         again = Encoded.from_bytes(encoded.to_bytes())
@@ -267,15 +273,16 @@ def test_candidates_are_the_same_after_bytes() -> None:
 
 
 def test_bad_actions_are_named_and_change_nothing() -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     policy.learn("ann", Action("a"), 1.0)
     before = {name: tensor.tobytes() for name, tensor in policy.tensors().items()}
     good = Action("a", {}, {"c": 1})
     for message, contexts in (
         ("the candidate list is empty", []),
-        ("expected a list of Actions", "jazz"),
-        ("expected a list of Actions", Action("a")),
-        ("expected a list of Actions", 3),
+        ("contexts is the single string 'jazz'", "jazz"),
+        ("expected a list of actions", Action("a")),
+        ("contexts is 3, expected a sequence of actions", 3),
+        ("the vector of action 1 has 'red', expected numbers", [[1.0], [2.0, "red"]]),
         ("action 1 has another context", [good, Action("b")]),
         ("action 1 has another context", [good, {"x": 1}]),
         (r"item id \[1\] is unhashable", [Action([1])]),  # type: ignore[arg-type]
@@ -307,17 +314,18 @@ def test_bad_actions_are_named_and_change_nothing() -> None:
         ({"explore": -1}, "explore is -1"),
         ({"explore": math.nan}, "explore is nan"),
         ({"floor": 1.5}, "floor is 1.5, expected a share between 0 and 1"),
-        ({"one_hot": True, "n_features": 3}, "expected at most one"),
+        ({"one_hot": True, "slots": 64}, "slots is 64, but declared actions have no table of effects"),
+        ({"half_life": 5}, r"half_life is 5\.0, which only the models of declared actions have"),
         ({"one_hot": 1}, "one_hot is 1"),
     ],
 )
 def test_bad_parameters_are_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        SparseHierarchical(**wrong)
+        Hierarchical(**wrong)
 
 
 def test_a_file_that_contradicts_itself_is_refused() -> None:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     for k in range(12):
         policy.learn(k % 4, Action(k % 5, {"f": 1.0}, {"c": 1.0}), 0.5)
     policy.drop(2)
@@ -359,24 +367,24 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
         other(free=whole["free"][:-1]),
         other(users=np.frombuffer(json.dumps([1, 2]).encode(), np.uint8)),
     ):
-        fresh = SparseHierarchical()
+        fresh = Hierarchical()
         with pytest.raises(FileError):
             fresh.restore(tensors)
         assert not fresh.users
         assert used(fresh) == 0
     with pytest.raises(FileError, match="expected at most 64"):
-        SparseHierarchical(slots=64).restore(grown())
+        Hierarchical(slots=64).restore(grown())
 
 
 def grown() -> dict[str, Any]:
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     for k in range(40):
         policy.learn(k, Action(k), 0.5)
     return policy.tensors()
 
 
 def test_users_whose_effects_were_removed_can_learn_and_be_dropped() -> None:
-    policy = SparseHierarchical(slots=64)
+    policy = Hierarchical(slots=64)
     for k in range(200):
         policy.learn(k, Action(k), 1.0)
     assert len(policy.users) == 200
@@ -390,7 +398,7 @@ def test_users_whose_effects_were_removed_can_learn_and_be_dropped() -> None:
 def digits(n_rounds: int, batch: int = 1, unit: float = 1.0, worth: float = 1.0) -> float:
     """Play scikit-learn's digits: 64 pixels are the context, 10 actions by id. Return the share right at the end."""
     data, rng = pytest.importorskip("sklearn.datasets").load_digits(), np.random.default_rng(0)
-    policy, waits, right = SparseHierarchical(seed=0), [], []
+    policy, waits, right = Hierarchical(seed=0), [], []
     for place in rng.permutation(len(data.target))[:n_rounds].tolist():
         pixels = data.data[place] * np.where(np.arange(64) == 20, unit, 1.0)
         context = {f"p{i}": value for i, value in enumerate(pixels.tolist())}
@@ -414,7 +422,7 @@ def test_actions_by_id_learn_their_weights_over_the_context(change: dict[str, An
 
 def test_the_origin_and_the_scale_of_payoffs_do_not_matter() -> None:
     def play(worth: float, base: float) -> list[int]:
-        rng, policy, chosen = np.random.default_rng(1), SparseHierarchical(seed=1), []
+        rng, policy, chosen = np.random.default_rng(1), Hierarchical(seed=1), []
         for t in range(200):
             context = {"a": float(rng.normal()), "b": 1.0}
             shown = [Action(int(i), {"f": float(i % 3)}, context) for i in rng.permutation(6)[:4]]
@@ -432,14 +440,14 @@ def test_blocks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Context features beyond the places, and actions beyond the room, have effects of their own in the table."""
     monkeypatch.setattr(blocks, "MOST", 2)
     monkeypatch.setattr(blocks, "ROOM", 3 * 3 * 3)
-    policy = SparseHierarchical()
+    policy = Hierarchical()
     for k in range(12):
         policy.learn("ann", Action(k % 4, {}, {"a": 1.0, "b": float(k), "c": 1.0}), float(k % 2))
-    assert (len(policy.effects.blocks.places), len(policy.effects.blocks.ids)) == (2, 2)
+    assert (len(effects_of(policy).blocks.places), len(effects_of(policy).blocks.ids)) == (2, 2)
     found = [NAMES[kind] for kind in policy.tensors()["kinds"]]
     assert found.count("id") == 2
     assert found.count("context × id") == 2 + 2 * 3
     assert np.isfinite(policy.explain("ann", [Action(3, {}, {"a": 1.0, "c": 1.0, "d": 1.0})]).score).all()
-    again = SparseHierarchical()
+    again = Hierarchical()
     again.restore(policy.tensors())
     assert again.tensors()["block_spread"].tobytes() == policy.tensors()["block_spread"].tobytes()

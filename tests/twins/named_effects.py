@@ -11,7 +11,7 @@ from coterie.models.probability import probability_of_best
 Features = Mapping[str, float]
 
 
-class NaiveSparseHierarchical:
+class NaiveEffects:
     """Effects by (kind, names). Prior variances are fitted after a pass over all effects, a few with each payoff."""
 
     START, NOISE, LEAST, WEAK, GROWTH, MEMORY, VISITS, CROSSED = 0.15, 0.5, 0.005, 5, 1.05, 0.9, 8, 16

@@ -1,0 +1,256 @@
+"""Actions of one declared form: vectors, ids or both. Two models of the users, and the payoffs of each pair.
+
+`few` is a model over few items known by ids alone, with a covariance over items. It decides until there are more than
+FEW items. `many` is a model over features and items' effects, and always learns. A user has the same row everywhere.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from coterie.arrays import Floats
+from coterie.errors import FileError, NumberError
+from coterie.models._kernels.hierarchy import few_items, loop
+from coterie.models._kernels.hierarchy.arrays import FEW, K_, PHI_, TAU_, Contexts
+from coterie.models._kernels.hierarchy.population import score, view
+from coterie.models.batches import TOO_LARGE, Batch, Outcome
+from coterie.models.candidates import Candidates
+from coterie.models.context_kind import ContextKind
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy.population import Population
+from coterie.models.hierarchy.refit import keep_sums, refit_if_due
+from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Scored
+from coterie.models.parts import Parts
+from coterie.models.ranges import MOST_LEARNED
+from coterie.models.roster import Roster
+from coterie.models.rows.chunks import Chunk, Items, play_chunks
+from coterie.models.rows.means import Means
+
+PARTS = ("population", "own", "effect", "pair")  # the parts of an estimate
+
+
+@final
+class DeclaredModel:
+    """A `Representation` by rows of users. `keep` is the factor of a user's old payoffs at each new one."""
+
+    def __init__(self, kind: ContextKind, keep: float) -> None:
+        n_features, one_hot = self.kind = kind
+        self.ids, self.ids_alone, self.n_features = one_hot, n_features is None, n_features or 0
+        self.pairs = Means()  # the payoffs of each pair, and the items' numbers
+        self.many = Population(1 + self.n_features, ids=one_hot, keep=keep)
+        self.few = Population(16 if self.ids_alone else 1, unit=True, keep=keep)
+        self.deciding = np.array([int(self.ids_alone)])  # 1 while `few` decides
+        self.roster = Roster()
+
+    @property
+    def few_decides(self) -> bool:
+        """Whether `few` decides, not `many`."""
+        return bool(self.deciding[0])
+
+    @property
+    def population(self) -> Population:
+        """The model that decides."""
+        return self.few if self.few_decides else self.many
+
+    @property
+    def learning(self) -> list[Population]:
+        """The models that learn, in the order in which they visit users."""
+        return [self.few, self.many] if self.few_decides else [self.many]
+
+    @property
+    def used(self) -> list[Population]:
+        """The models that have rows of users."""
+        return [self.few, self.many] if self.ids else [self.many]
+
+    @property
+    def n_rows(self) -> int:
+        """How many users have a row."""
+        return self.many.n_rows
+
+    @property
+    def _arrays(self) -> loop.Hierarchy:
+        return loop.Hierarchy(self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids)
+
+    # Decisions.
+
+    def read(self, contexts: Any) -> tuple[Any, Any]:
+        checked = self.kind.read(contexts)
+        return checked, checked
+
+    def read_one(self, context: Any) -> Any:
+        return self.kind.read_one(context)
+
+    def score(self, user: Hashable, candidates: Any, explore: float, floor: float) -> Scored:
+        row = self.roster.row(user)
+        parts, groups = self.view(row, self._contexts(candidates))
+        found, chances = np.empty(len(parts)), np.empty(len(parts))
+        score(parts, explore, floor, found, chances)
+        with_items = self.ids and not self.few_decides
+        shown = {name: parts[:, i] for i, name in enumerate(PARTS) if i < 2 or with_items}
+        sd = np.sqrt(parts[:, 4] + parts[:, 5])
+        return Scored(
+            found, chances, parts[:, :4].sum(axis=1), sd, parts[:, 0], np.sqrt(parts[:, 4]), shown | {"sd": sd},
+            self.n_rows + (row < 0), groups,
+        )  # fmt: skip
+
+    def contributions(self, user: Hashable, candidates: Any, k: int, most: int) -> list[EffectPart]:
+        parts, _ = self.view(self.roster.row(user), self._contexts(candidates))
+        found = [EffectPart(name, -1, -1, float(value)) for name, value in zip(PARTS, parts[k], strict=False)]
+        return sorted(found, key=lambda part: -abs(part.value))[:most]
+
+    def _contexts(self, candidates: Any) -> Contexts:
+        """Return checked candidates in the format of the compiled loops: their features, and their ids, if any."""
+        numbers = self.pairs.numbers(self.kind.ids(candidates)) if self.ids else np.empty(0, dtype=np.int64)
+        features = candidates.features if isinstance(candidates, Candidates) else candidates
+        table = np.empty((len(numbers), 0)) if self.ids_alone else features
+        return Contexts(np.require(table, dtype=np.float64, requirements=["C", "W"]), numbers)
+
+    def view(self, row: int, contexts: Contexts) -> tuple[Floats, Floats]:
+        """Return the parts of each score (see `population.view_with`) and the user's probability of each group.
+
+        Row -1 is a user without payoffs.
+        """
+        which = np.arange(len(contexts.features))
+        parts, model, pairs = np.empty((len(which), 6)), self.population.model, self.pairs.rows
+        if self.few_decides:
+            return parts, few_items.view(model, pairs, row, contexts.numbers, which, parts)
+        return parts, view(model, pairs, row, contexts, which, parts)
+
+    # Payoffs.
+
+    def learn(self, user: Hashable, one: Any, payoff: float, now: int) -> None:
+        """Learn a payoff, and visit a few users."""
+        parts, _ = self.view(self.roster.row(user), self._contexts(one))
+        if not (np.abs(parts) <= MOST_LEARNED).all():
+            raise NumberError(f"a payoff of user {user!r} cannot be learned: {TOO_LARGE}")
+        self.add(user)
+        if self.ids:
+            self.pairs.learnable(self.kind.ids(one))  # a new item gets a number
+        self.make_room()
+        loop.learn_one(self._arrays, self.roster.row(user), self._contexts(one), 0, payoff)
+        self.refit_if_due(len(self.pairs.items))
+
+    def play(self, batch: Batch, exploration: Exploration, learned: int) -> tuple[Outcome, int] | None:
+        contexts = self.kind.read(batch.items)
+        names = self.kind.ids(contexts)
+        if len(set(names)) < len(names):
+            return None
+        features = self._contexts(contexts).features
+
+        def play(chunk: Chunk, items: Items) -> None:
+            nonlocal learned
+            game = chunk.game(items, learned)
+            while not chunk.is_over(game):
+                self.make_room(n_items=int(items.named[0]))
+                loop.play(self._arrays, game, features, *exploration)
+                self.refit_if_due(int(items.named[0]))
+            learned = int(game.so_far[1])
+            for user in chunk.joined:
+                self.roster.join(user)
+
+        outcome = play_chunks(batch, Items(self.pairs, names), self.roster.row, play)
+        return outcome, learned
+
+    def refit_if_due(self, n_items: int) -> None:
+        """Compute new parameters of each model whose pass over the users is complete."""
+        for population in reversed(self.learning):
+            refit_if_due(population, self.pairs.rows, n_items)
+
+    # Rows.
+
+    def make_room(self, n_items: int | None = None) -> None:
+        """Make room for one more user, item and pair; `n_items` replaces the number of items."""
+        rows = self.n_rows + 1
+        n_items = len(self.pairs.items) if n_items is None else n_items
+        self.many.fit(rows, n_items + 1 if self.ids else 0)
+        if self.ids:
+            self.few.fit(rows)
+            if self.few_decides:
+                self.few.widen(1 + min(n_items + 1, FEW))
+            self.pairs.fit(rows, self.pairs.entries + 1)
+
+    def add(self, user: Hashable) -> None:
+        if user not in self.roster:
+            self.make_room()
+            loop.add_row(self._arrays)
+            self.roster.join(user)
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user; the last row moves into the place. What the population learned stays."""
+        row = self.roster.leave(user)
+        for population in self.learning:
+            keep_sums(population, row, self.pairs.rows)
+        for population in self.used:
+            population.replace(row)
+        if self.ids:
+            self.pairs.replace(row)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        return list(self.roster.names)
+
+    # The population.
+
+    @property
+    def variances(self) -> dict[str, float]:
+        """The prior variance of a user's constant, of the weights of features (or items), and of items' effects."""
+        prior, d = self.population.model.prior, self.population.n_used
+        between, found = np.diag(prior.covariance)[:d], {"user": float(prior.covariance[0, 0])}
+        if d > 1:
+            found["user × id" if self.few_decides else "user × feature"] = float(between[1:].mean())
+        if self.ids:
+            found["id"] = float(prior.noise[TAU_])
+        if self.ids and not self.few_decides:
+            found["user × id"] = float(prior.noise[PHI_] * prior.noise[K_])
+        return found
+
+    def groups(self, most: int) -> list[Group]:
+        prior, k, d = self.population.model.prior, self.population.n_groups, self.population.n_used
+        share, means = prior.share[:k] / prior.share[:k].sum(), prior.means[:k, :d]
+        apart = means - share @ means
+        names: list[Hashable] = list(self.pairs.items) if self.few_decides else list(range(d - 1))
+        members: list[list[Hashable]] = [[] for _ in range(k)]
+        for row, name in enumerate(self.roster.names):
+            members[self._group_of(row)].append(name)
+        found = []
+        for g in range(k):
+            places = np.argsort(-np.abs(apart[g, 1:]), kind="stable")[:most].tolist()
+            differs = [(names[place], float(apart[g, 1 + place])) for place in places]
+            found.append(Group(float(share[g]), members[g], differs))
+        return found
+
+    def _group_of(self, row: int) -> int:
+        """Return the group in which a user is most likely."""
+        numbers = np.array([-1] if self.ids else [], dtype=np.int64)
+        _, chance = self.view(row, Contexts(np.zeros((1, self.n_features)), numbers))
+        return int(np.argmax(chance))
+
+    # Files.
+
+    def tensors(self) -> Tensors:
+        found = {"users": pack_ids(self.roster.names), "deciding": self.deciding.copy()}
+        found |= self.many.tensors("many", len(self.pairs.items))
+        if self.ids:
+            found |= self.pairs.tensors("pair", np.arange(self.n_rows)) | self.few.tensors("few", 0)
+        return found
+
+    def restore(self, tensors: Tensors) -> None:
+        names, deciding = unpack_ids(tensors, "users"), take(tensors, "deciding", "i", (1,))
+        if deciding[0] not in (0, 1) or (deciding[0] and not self.ids_alone):
+            raise FileError("the model file does not say which of two models decides")
+        if self.ids:
+            self.pairs.rows = self.pairs.restore("pair", tensors, len(names))
+            self.few.restore("few", tensors, len(names), 0)
+        self.many.restore("many", tensors, len(names), len(self.pairs.items))
+        self.roster, self.deciding = Roster(names), deciding.copy()
+
+    def parts(self) -> dict[str, Parts]:
+        """Return none: all arrays are in `head`."""
+        return {}
+
+    def head(self) -> Tensors:
+        return self.tensors()
+
+    def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
+        self.restore(head)
