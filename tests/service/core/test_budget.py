@@ -1,5 +1,6 @@
 """Budgets: the price of cost follows what was spent, probabilities stay exact, and all of it comes from the log."""
 
+import asyncio
 import math
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ import pytest
 
 from coterie.client.calls import ranked_of
 from coterie.policies import Decision
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.budget import DAY, MOST, RATE, Spending
+from coterie.service.core.events import Paid
 from coterie.service.core.records import Rank, decode
 from coterie.service.settings import Budget, Challenger, Config, read_settings
 from coterie.service.snapshots import snapshot
 from tests.miniature import real_data
+from tests.service.coordination.test_many import with_services
 from tests.service.core import spending
 from tests.service.helpers import START, ask, bandit, decide, served
 
@@ -290,3 +294,21 @@ def test_prompts_are_answered_within_their_budget(monkeypatch: pytest.MonkeyPatc
         assert np.mean([one.quality[half:].mean() for one in played]) >= least
         cut = spending.play(amount, 0, cut=1800)
         assert cut.cost[2100:].mean() == pytest.approx(amount, rel=0.05)
+
+
+@pytest.mark.parametrize("per", ["day", "total"])
+def test_decisions_of_the_same_moment_spend_no_more_than_is_left(tmp_path: Path, per: str) -> None:
+    """Two services decide 120 requests at once; "b" is the best and costs 1, and 25 may be spent."""
+
+    async def work(services: list[Coordinator]) -> None:
+        for service in services:
+            await service.sequencer.follow()
+        await services[0].observe([("ann", Paid(item="b"), 1.0), ("ann", Paid(item="a"), 0.0)] * 20)
+        asked = [ask(f"e{k}", f"user {k}", "ab", costs=(0.0, 1.0)) for k in range(120)]
+        found = await asyncio.gather(*(services[k % 2].rank(one) for k, one in enumerate(asked)))
+        spent = sum(map(cost, found))
+        assert spent == 25
+        assert sum("b" in [one.actions[k] for k in one.unaffordable] for one in found) > 30
+
+    budget = Budget(25.0, per=per)  # type: ignore[arg-type]
+    with_services(str(tmp_path / "log.db"), work, count=2, budget=budget, exploration=0.3)

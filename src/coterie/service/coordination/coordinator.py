@@ -138,7 +138,7 @@ class Coordinator:
         bandit, at = sequencer.bandit, self.clock()
         made: Rank | None = None
         gone: int | None = None
-        if question.event not in bandit.events and not bandit.has_caps(question):
+        if question.event not in bandit.events and not bandit.must_wait(question):
             # While the batch before is written.
             long = long_to_decide(bandit, question.work, len(question.actions))
             made = await sequencer.do(partial(_checked, check, partial(bandit.decide, question, at)), long)

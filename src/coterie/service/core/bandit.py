@@ -18,7 +18,7 @@ from coterie.data.logs.interactions import SHARED
 from coterie.errors import FileError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
-from coterie.service.core.budget import Spending, with_budget
+from coterie.service.core.budget import Spending, is_tight, with_budget
 from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import decide, read_candidates
 from coterie.service.core.draft import Draft
@@ -146,7 +146,7 @@ class Bandit:
         if known is not None and known.position != gone:
             known.check_retry(question.digest())
             return known
-        if made is None or self.has_caps(question):  # there may be more looks since
+        if made is None or self.must_wait(question):  # there may be more looks, or less may be left
             made = self.decide(question, self._at(at))  # which ends waits first
         return self.keep(question, made, at)
 
@@ -198,8 +198,19 @@ class Bandit:
         return msgspec.structs.replace(record, state=self.position), made
 
     def has_caps(self, question: Question) -> bool:
-        """Return whether frequency caps hold for a question; then it is decided at the end of the log, not ahead."""
+        """Return whether frequency caps hold for a question."""
         return self.config.caps is not UNSET and bool(self.config.caps) and question.user != SHARED
+
+    def must_wait(self, question: Question) -> bool:
+        """Return whether a question has to be decided at the end of the log, not ahead: others may matter for it."""
+        return self.has_caps(question) or self._is_tight(question)
+
+    def _is_tight(self, question: Question) -> bool:
+        """Return whether a budget is so nearly spent that decisions have to see each other's cost."""
+        spending, budget = self.spending, self.config.budget
+        if spending is None or budget is UNSET:
+            return False
+        return is_tight(question, spending, self.now - self.jumped, budget)
 
     def _with_caps(self, question: Question, at: int) -> Question:
         """Return the question without the actions that reached a frequency cap."""
@@ -216,7 +227,10 @@ class Bandit:
         """Return the question with what a budget says."""
         if self.spending is None or self.config.budget is UNSET:
             return question
-        return with_budget(question, self.spending, at - self.jumped, self.config.budget)
+        planned = 0.0
+        if self.draft is not None and self._is_tight(question):
+            planned = sum(map(cost_of, self.draft.decisions))
+        return with_budget(question, self.spending, at - self.jumped, self.config.budget, planned)
 
     def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
         """Return the arm of a decision, and whose policy decides in it."""

@@ -25,6 +25,9 @@ RATE = 0.05  # of a step of the price
 MOST = 10.0  # usual shares above or below its share that one decision counts as, in a step
 FEW = 10  # decisions after which their rate is known
 SAVED = 100.0  # shares
+AT_ONCE = (
+    10_000  # decisions that may be made ahead at once; what is left for fewer is spent one after the other
+)
 RECENT = 100  # decisions that the rate of decisions is averaged over
 START, WEIGHT = 0.25, 4.0  # the standard deviation of payoffs before there are any, and as how many it counts
 
@@ -115,13 +118,23 @@ class Spending(Struct):
         self.price = max(0.0, self.price + RATE * step * spread / share)
 
 
-def with_budget(question: Question, spending: Spending, at: int, budget: Budget) -> Question:
-    """Return the question with the price of cost, and without the actions that cost more than is left."""
+def is_tight(question: Question, spending: Spending, at: int, budget: Budget) -> bool:
+    """Return whether decisions that are made at the same moment could spend more than is left together."""
+    return spending.left(budget, at) < AT_ONCE * max(question.costs, default=0.0)
+
+
+def with_budget(
+    question: Question, spending: Spending, at: int, budget: Budget, planned: float = 0.0
+) -> Question:
+    """Return the question with the price of cost, and without the actions that cost more than is left.
+
+    `planned` is the cost of decisions that are made, but not yet counted.
+    """
     if not question.costs:
         return question
     asked = zip(question.actions, question.costs, strict=True)
     costs = {action.id: cost for action, cost in asked if action.id not in question.excluded}
-    left, share = spending.left(budget, at), spending.share(budget, at)
+    left, share = spending.left(budget, at) - planned, spending.share(budget, at)
     unaffordable = {name for name, cost in costs.items() if cost > left}
     if costs and len(unaffordable) == len(costs):
         unaffordable.discard(min(costs, key=lambda name: costs[name]))

@@ -69,6 +69,11 @@ class Draft:
         return self.named, self._numbers, self._events, self._decided
 
     @property
+    def decisions(self) -> list[Rank]:
+        """The decisions in it."""
+        return [record for record in self.records if isinstance(record, Rank)]
+
+    @property
     def forgotten(self) -> list[int]:
         """The users that are forgotten on demand."""
         return [record.user for record in self.records if isinstance(record, Forget)]
