@@ -17,6 +17,7 @@ from coterie.policies.clustering.cofiba import COFIBA
 from coterie.policies.clustering.dccb import DCCB
 from coterie.policies.clustering.dynucb import DynUCB
 from coterie.policies.clustering.locb import LOCB
+from coterie.policies.clustering.m_cnb import MCNB
 from coterie.policies.clustering.sclub import SCLUB
 from coterie.policies.hier_ts import HierTS
 from coterie.policies.hierarchical import Hierarchical
@@ -28,15 +29,15 @@ from coterie.policies.sparse_cab import SparseCAB
 from coterie.policies.vw import VW
 
 __all__ = [
-    "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin", "Decision",
-    "DynUCB", "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB",
+    "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "MCNB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin",
+    "Decision", "DynUCB", "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB",
     "load",
 ]  # fmt: skip
 
 # The order of lists: the recommended ones, the paper's own, its competitors; any others; then the baselines.
 FIRST = (
     "hierarchical", "cab", "sparse-cab", "linucb", "club", "dynucb", "sclub", "cofiba",
-    "gob-lin", "colin", "dccb", "locb", "bass", "hier-ts",
+    "gob-lin", "colin", "dccb", "locb", "bass", "m-cnb", "hier-ts",
 )  # fmt: skip
 LAST = ("vw", "random")
 POLICIES: dict[str, type[Policy]] = {}  # every policy, by its name

@@ -15,7 +15,7 @@ from coterie.experiments.run.specs import Spec, parse_spec
 N_SETTINGS = 10  # of each rival in tuning
 PLAYERS = (
     "hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
-    "locb,bass,hier-ts,gob-lin:graph=friends,random"
+    "locb,bass,m-cnb,hier-ts,gob-lin:graph=friends,random"
 )
 EITHER = (
     "cab",

@@ -1,0 +1,275 @@
+"""M-CNB: a neural network per user, and one that adapts to the users who answer alike (Ban et al., KDD 2024).
+
+paper            here
+u                user
+f(·; θ_u)        the user's network _inner[u], _outer[u]: d–hidden–1 with ReLU
+f(·; Θ)          the meta network _meta
+N̂_u(x)           the users whose networks answer within gamma of this user's, at most a fifth of all, drawn
+γ, ν             gamma, nu
+
+The score is Θ(x) + √(ν·‖∇Θ(x)‖²) + ν·√(1/visits of the user). In every 10th round the meta network first takes up
+to 100 steps of SGD (rate 0.01) on the payoffs of the candidate's group, candidate after candidate. After every 10th
+payoff (from the 1,000th on every 100th) both networks are trained with Adam (rate 0.001): the meta network on all
+payoffs, up to 1,000 steps, and the user's on the user's own, up to 500. Training ends early after a pass over the
+payoffs with a mean squared error of at most 0.001.
+
+Written from the authors' public code. There the meta network keeps its adaptation until the training that follows.
+Here a decision changes nothing, so each decision in a 10th round adapts a copy. What is drawn follows from seed and
+state.
+"""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from coterie.arrays import Floats, Ints
+from coterie.errors import FileError
+from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
+from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.probability import first_best
+from coterie.models.roster import Roster
+from coterie.policies.base.decision import Decision
+from coterie.policies.base.parameters import Seed, make_random
+from coterie.policies.base.policy import Policy
+
+OFTEN, SELDOM, EARLY = 10, 100, 1_000  # rounds between trainings, and up to when they are frequent
+SHARE = 5  # at most one of so many users is in a group
+ENOUGH = 1e-3  # a mean squared error that ends training
+Net = tuple[Floats, Floats]  # (hidden, d + 1) and (hidden + 1,), the last of each for a constant
+
+
+@final
+@dataclass(kw_only=True, eq=False, repr=False)
+class MCNB(Policy):
+    """Decides with a network that adapts to the users whose own networks answer alike.
+
+    n_features
+        How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
+    gamma
+        How near two users' answers must be for one group.
+    nu
+        How much is explored.
+    hidden
+        How many hidden units a network has.
+    seed
+        Seed of the networks, the groups and the order of training: an integer, or a numpy.random.Generator.
+
+    Raises ParameterError if a number is out of range.
+
+    >>> policy = MCNB(n_features=2, hidden=10)
+    >>> policy.learn_many(["ann"] * 40, [[1.0, 0.0], [0.0, 1.0]] * 20, [1, 0] * 20)
+    40
+    >>> policy.choose("ann", [[0.0, 1.0], [1.0, 0.0]])
+    1
+    """
+
+    name = "m-cnb"
+    reference = "Ban, Qi, Wei, Liu, He 2024: Meta clustering of neural bandits"
+    finds_neighbours = True
+    tuned = {"gamma": (0.1, 0.2, 0.4), "nu": (1e-4, 1e-3, 1e-2)}  # noqa: RUF012 (never changed)
+
+    n_features: int
+    gamma: float = 0.4
+    nu: float = 1e-4
+    hidden: int = 100
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        d = self.n_features = check_count("n_features", self.n_features)
+        self.gamma, self.nu = check_number("gamma", self.gamma), check_number("nu", self.nu)
+        self.hidden = check_count("hidden", self.hidden)
+        _, self.seed_number = make_random(self.seed)
+        self._roster = Roster()
+        self._meta = self._start(0)
+        self._inner, self._outer = np.zeros((0, self.hidden, d + 1)), np.zeros((0, self.hidden + 1))
+        self._contexts: list[Floats] = []  # of all payoffs, with the constant
+        self._payoffs: list[float] = []
+        self._users: list[Hashable] = []
+
+    def _draw(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed_number, *what])
+
+    def _start(self, number: int) -> Net:
+        """Return an untrained network."""
+        rng, d = self._draw(0, number), self.n_features
+        inner = rng.uniform(-1, 1, (self.hidden, d + 1)) / math.sqrt(d)
+        return inner, rng.uniform(-1, 1, self.hidden + 1) / math.sqrt(self.hidden)
+
+    def _own(self, row: int) -> Net:
+        return (self._inner[row], self._outer[row]) if row >= 0 else self._start(1 + len(self._roster))
+
+    def _alike(self, row: int, x: Floats) -> Any:
+        """Return for each candidate and user whether the user answers as the user of `row` does."""
+        n = len(self._roster)
+        middle = (self._inner[:n].reshape(-1, x.shape[1]) @ x.T).reshape(n, self.hidden, len(x))
+        answers = np.einsum("nhc,nh->cn", np.maximum(middle, 0), self._outer[:n, :-1]) + self._outer[:n, -1]
+        near = np.abs(answers - _answers(self._own(row), x)[0][:, None]) < self.gamma
+        if row >= 0:
+            near[:, row] = True
+        return near
+
+    def _group(self, near: Any, row: int, rng: np.random.Generator) -> Ints:
+        """Return the payoffs of the users of a group, at most a fifth of all users."""
+        group, most = np.flatnonzero(near), len(self._roster) // SHARE
+        if len(group) > most:
+            group = rng.choice(group, most)
+            group = np.append(group, row) if row >= 0 else group
+        members = {self._roster.names[one] for one in group}
+        return np.array([k for k, user in enumerate(self._users) if user in members], dtype=np.int64)
+
+    def decide(self, user: Hashable, contexts: Any) -> Decision:
+        """Score each candidate by the meta network, adapted to the candidate's group in every 10th round."""
+        given: Any = read_vectors(contexts, self.n_features)
+        x, row = _with_constant(given), self._roster.row(user)
+        near = self._alike(row, x)
+        net, estimate, slope = self._meta, np.zeros(len(x)), np.zeros(len(x))
+        rng = self._draw(1, self.learned)
+        for k in range(len(x)):
+            if self.learned % OFTEN == 0 and len(self._payoffs):
+                net = self._trained(net, self._group(near[k], row, rng), rng, 1e-2, 100, adam=False)
+            estimate[k : k + 1], slope[k : k + 1] = _answers(net, x[k : k + 1])
+        width = np.sqrt(self.nu * slope) + self.nu * math.sqrt(1 / (1 + self._users.count(user)))
+        chance = np.eye(len(x))[first_best(estimate + width)]
+        members = near.sum(axis=1) + (row < 0)
+        return Decision(
+            user, given, estimate + width, chance, estimate=estimate, width=width, members=members
+        )
+
+    def _trained(
+        self, net: Net, which: Ints, rng: np.random.Generator, rate: float, limit: int, *, adam: bool
+    ) -> Net:
+        """Return a network after at most `limit` steps over some payoffs, in an order that is drawn for each pass."""
+        parts = (net[0].copy(), net[1].copy())
+        means, squares = ([np.zeros_like(part) for part in parts] for _ in range(2))
+        done = 0
+        while len(which):
+            lost = 0.0
+            for k in which[rng.permutation(len(which))].tolist():
+                done += 1
+                error, slopes = _slopes(parts, self._contexts[k], self._payoffs[k])
+                for part, slope, mean, square in zip(parts, slopes, means, squares, strict=True):
+                    if adam:
+                        mean += 0.1 * (slope - mean)
+                        square += 0.001 * (slope * slope - square)
+                        shrunk = np.sqrt(square / (1 - 0.999**done)) + 1e-8
+                        part -= rate / (1 - 0.9**done) * mean / shrunk
+                    else:
+                        part -= rate * slope
+                lost += error * error
+                if done >= limit:
+                    return parts
+            if lost <= ENOUGH * len(which):
+                break
+        return parts
+
+    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+        """Return the users whose networks answer alike on `context`, including `user`."""
+        check_user(user)
+        row = self._roster.row(user)
+        [near] = self._alike(row, _with_constant(read_vectors([context], self.n_features)))
+        names = [self._roster.names[one] for one in np.flatnonzero(near)]
+        return names if row >= 0 else [*names, user]
+
+    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+        """Keep the payoff, and train the meta network and the user's if it is time."""
+        x = _with_constant(read_vectors([context], self.n_features))[0]
+        payoff = read_payoff(payoff)
+        self.add(user)
+        self._contexts.append(x)
+        self._payoffs.append(payoff)
+        self._users.append(user)
+        if self.learned % (OFTEN if self.learned < EARLY else SELDOM) == 0:
+            rng, row = self._draw(2, self.learned), self._roster.row(user)
+            own = np.array([k for k, one in enumerate(self._users) if one == user])
+            self._inner[row], self._outer[row] = self._trained(self._own(row), own, rng, 1e-3, 500, adam=True)
+            everything = np.arange(len(self._payoffs))
+            self._meta = self._trained(self._meta, everything, rng, 1e-3, 1_000, adam=True)
+        self.learned += 1
+        return 1
+
+    def add(self, user: Hashable) -> None:
+        """Register a user, with an untrained network."""
+        check_user(user)
+        if user not in self._roster:
+            row = len(self._roster)
+            inner, outer = self._own(-1)
+            self._roster.join(user)
+            if row == len(self._inner):
+                more = max(16, row)
+                self._inner = np.concatenate([self._inner, np.zeros((more, *inner.shape))])
+                self._outer = np.concatenate([self._outer, np.zeros((more, *outer.shape))])
+            self._inner[row], self._outer[row] = inner, outer
+
+    def drop(self, user: Hashable) -> None:
+        """Forget a user with network and payoffs, but not what the meta network learned from them."""
+        check_user(user)
+        row, last = self._roster.leave(user), len(self._roster)
+        self._inner[row], self._outer[row] = self._inner[last], self._outer[last]
+        kept = [k for k, one in enumerate(self._users) if one != user]
+        self._contexts = [self._contexts[k] for k in kept]
+        self._payoffs = [self._payoffs[k] for k in kept]
+        self._users = [self._users[k] for k in kept]
+
+    @property
+    def users(self) -> list[Hashable]:
+        """The known users."""
+        return list(self._roster.names)
+
+    def tensors(self) -> Tensors:
+        """Return all that was learned, as arrays."""
+        n = len(self._roster)
+        return {
+            "users": pack_ids(self._roster.names),
+            "inner": np.concatenate([self._inner[:n], self._meta[0][None]]),
+            "outer": np.concatenate([self._outer[:n], self._meta[1][None]]),
+            "contexts": np.array(self._contexts).reshape(-1, self.n_features + 1),
+            "payoffs": np.array(self._payoffs),
+            "of": np.array([self._roster.row(user) for user in self._users], dtype=np.int64),
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore what `tensors` returned."""
+        names, h, d = unpack_ids(tensors, "users"), self.hidden, self.n_features
+        n = len(names)
+        inner, outer = (
+            take(tensors, "inner", "f", (n + 1, h, d + 1)),
+            take(tensors, "outer", "f", (n + 1, h + 1)),
+        )
+        of = take(tensors, "of", "i", (None,))
+        contexts = take(tensors, "contexts", "f", (len(of), d + 1))
+        payoffs = take(tensors, "payoffs", "f", (len(of),))
+        if len(of) and (of.min() < 0 or of.max() >= n):
+            raise FileError("the model file has a payoff of a user who is not known")
+        self._roster = Roster(names)
+        self._inner, self._outer = inner[:n].copy(), outer[:n].copy()
+        self._meta = (inner[n].copy(), outer[n].copy())
+        self._contexts, self._payoffs = list(contexts.copy()), payoffs.tolist()
+        self._users = [names[row] for row in of.tolist()]
+
+
+def _with_constant(vectors: Any) -> Floats:
+    return np.column_stack([vectors, np.ones(len(vectors))])
+
+
+def _answers(net: Net, x: Floats) -> tuple[Floats, Floats]:
+    """Return the answer to each candidate, and the squared length of its gradient by the weights."""
+    inner, outer = net
+    middle = x @ inner.T
+    shown = np.maximum(middle, 0)
+    slope = (
+        ((middle > 0) * outer[:-1] ** 2).sum(axis=1) * (x * x).sum(axis=1) + (shown * shown).sum(axis=1) + 1
+    )
+    return shown @ outer[:-1] + outer[-1], slope
+
+
+def _slopes(net: tuple[Floats, Floats], x: Floats, payoff: float) -> tuple[float, tuple[Floats, Floats]]:
+    """Return the error at one payoff, and the gradient of its square by the weights."""
+    inner, outer = net
+    middle = inner @ x
+    shown = np.maximum(middle, 0)
+    error = float(shown @ outer[:-1] + outer[-1]) - payoff
+    back = 2 * error * outer[:-1] * (middle > 0)
+    return error, (np.outer(back, x), 2 * error * np.append(shown, 1.0))
