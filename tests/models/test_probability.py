@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 from coterie.models.probability import (
     draw_from,
@@ -41,6 +42,15 @@ def test_a_score_without_spread_is_a_number() -> None:
     assert probability_of_best(np.array([1.0, 2.0, 2.0]), np.zeros(3)).tolist() == [0.0, 1.0, 0.0]
     far = probability_of_best(np.array([-100.0, 0.0]), np.array([1.0, 0.0]))
     assert far.tolist() == [0.0, 1.0]  # certain, so that nothing is drawn
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-9, 1e9])
+def test_a_spread_counts_in_units_of_the_widest(unit: float) -> None:
+    """Payoffs in other units have the same probabilities; 1e-10 of the widest spread is none."""
+    mean, sd = np.array([0.1, 0.0, 0.2]), np.array([0.3, 0.4, 1e-11])
+    found = probability_of_best(unit * mean, unit * sd)
+    assert found == pytest.approx(probability_of_best(mean, sd), abs=1e-9)
+    assert found[2] == pytest.approx(ndtr(0.1 / 0.3) * ndtr(0.2 / 0.4), abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

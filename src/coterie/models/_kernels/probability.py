@@ -42,11 +42,11 @@ def _normal(z: float) -> tuple[float, float]:
 
 
 @bare
-def _all_below(mean: Floats, sd: Floats, x: float) -> float:
-    """Return the probability that all scores with a spread are below x; 0 if it is tiny."""
+def _all_below(mean: Floats, sd: Floats, least: float, x: float) -> float:
+    """Return the probability that all scores with a spread above `least` are below x; 0 if it is tiny."""
     every = 1.0
     for k in range(len(mean)):
-        if sd[k] > TIE and mean[k] + END * sd[k] > x:
+        if sd[k] > least and mean[k] + END * sd[k] > x:
             every *= _normal((x - mean[k]) / sd[k])[0]
             if every <= NEVER:
                 return 0.0
@@ -70,39 +70,43 @@ def write_probability_of_best(mean: Floats, sd: Floats, out: Floats, room: Float
     """Write for each of several independent normal scores the probability that it is the largest.
 
     p_k = ∫ f_k(x) Π_{j≠k} F_j(x) dx, in panels that follow the narrowest score that still matters at x. A score
-    without spread is a number: the first of the largest counts, as in all choices. `room` is as long as `mean`.
+    without spread is a number: the first of the largest counts, as in all choices. All is in units of the widest
+    spread: one below TIE of it is none. `room` is as long as `mean`.
     """
     n = len(mean)
-    low, high, top = -math.inf, -math.inf, -math.inf
+    low, high, top, widest = -math.inf, -math.inf, -math.inf, 0.0
+    for k in range(n):
+        widest = max(widest, sd[k])
+    least = TIE * widest
     for k in range(n):
         out[k] = 0.0
-        if sd[k] > TIE:
+        if sd[k] > least:
             low, high = max(low, mean[k] - END * sd[k]), max(high, mean[k] + END * sd[k])
         else:
             top = max(top, mean[k])
     if top >= low:
         low = top
         for k in range(n):
-            if sd[k] <= TIE and top - mean[k] < TIE:
-                out[k] = _all_below(mean, sd, top) if high > top else 1.0
+            if sd[k] <= least and top - mean[k] < (least if least > 0 else TIE):
+                out[k] = _all_below(mean, sd, least, top) if high > top else 1.0
                 break
     else:  # narrow the range to where something can happen
         step = (high - low) / 2
         while step > 1e-3 * (high - low):
-            if _all_below(mean, sd, low + step) == 0:
+            if _all_below(mean, sd, least, low + step) == 0:
                 low += step
             step /= 2
     while low < high:
         width = high - low
         for k in range(n):
-            if sd[k] > TIE and mean[k] + END * sd[k] > low:
+            if sd[k] > least and mean[k] + END * sd[k] > low:
                 width = min(width, WIDE * sd[k])
         for i in range(len(NODES)):
             x = low + NODES[i] * width
             every = WEIGHTS[i] * width
             for k in range(n):
                 room[k] = 0.0
-                if sd[k] > TIE and mean[k] + END * sd[k] > x:
+                if sd[k] > least and mean[k] + END * sd[k] > x:
                     below, density = _normal((x - mean[k]) / sd[k])
                     room[k] = density / (sd[k] * below)
                     every *= below

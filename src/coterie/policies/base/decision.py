@@ -120,8 +120,7 @@ class Decision:
         """
         score, chances = self.score - amounts, None
         if self.spread is not None and self.spread.max() > 0:
-            unit = self.spread.max()
-            chances = probability_of_best((score - score.max()) / unit, self.spread / unit)
+            chances = probability_of_best(score, self.spread)
         return Decision(
             self.user, self.contexts, score, chances, estimate=self.estimate, width=self.width,
             members=self.members, near_estimate=self.near_estimate, near_width=self.near_width,

@@ -19,7 +19,7 @@ from coterie.models._kernels.hierarchy.posterior import (
     write_x,
 )
 from coterie.models._kernels.jit import inner, jit
-from coterie.models._kernels.probability import first_best, mix_floor, write_probability_of_best
+from coterie.models._kernels.probability import mix_floor, write_probability_of_best
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.rows.means import find as find_pair
 from coterie.models._kernels.spd import add_outer, add_packed, dot, dot_panel, times
@@ -134,19 +134,12 @@ def score(parts: Floats, explore: float, floor: float, score: Floats, chances: F
     return. Without exploration the first of the best is chosen.
     """
     n = len(score)
-    scaled, width, widest = np.empty(n), np.empty(n), 0.0
+    width = np.empty(n)
     for k in range(n):
         sd = math.sqrt(parts[k, 4])
         score[k] = parts[k, 0] + parts[k, 1] + parts[k, 2] + parts[k, 3] + explore * arrays.BONUS * sd
         width[k] = explore * arrays.WIDTH * sd
-        widest = max(widest, width[k])
-    if widest > 0.0:
-        for k in range(n):  # in units of the widest, so that the payoffs' units do not matter
-            scaled[k], width[k] = (score[k] - score[0]) / widest, width[k] / widest
-        write_probability_of_best(scaled, width, chances, np.empty(n))
-    else:
-        chances[:] = 0.0
-        chances[first_best(score)] = 1.0
+    write_probability_of_best(score, width, chances, np.empty(n))
     mix_floor(chances, floor)
 
 
