@@ -93,21 +93,29 @@ class LOCB(Policy):
             self._times.get(user, 0),
         )
 
-    def _scores(self, x: Floats, product: Floats, sums: Floats, times: float) -> tuple[Floats, Floats]:
-        """Return the estimate and the bound of each candidate."""
+    def _scores(self, x: Floats, products: Floats, sums: Floats, times: Any) -> tuple[Floats, Floats]:
+        """Return the estimate and the bound of each candidate, (models, candidates), by some models."""
         d, t = self.n_features, self.learned + 1
-        beta = math.sqrt(d * math.log(1 + times / d) + 4 * math.log(t) + math.log(2)) + 1
-        solved = np.linalg.solve(product, np.column_stack([sums, x.T]))
-        return x @ solved[:, 0], beta * (x * solved[:, 1:].T).sum(axis=1)
+        beta = np.sqrt(d * np.log(1 + np.asarray(times) / d) + 4 * math.log(t) + math.log(2)) + 1
+        given = np.concatenate([sums[:, :, None], np.broadcast_to(x.T, (len(sums), *x.T.shape))], axis=2)
+        solved = np.linalg.solve(products, given)  # (models, d, 1 + candidates)
+        return solved[:, :, 0] @ x.T, beta[:, None] * (x.T * solved[:, :, 1:]).sum(axis=1)
+
+    def _alone(self, user: Hashable, x: Floats) -> tuple[Floats, Floats]:
+        product, sums, times = self._own(user)
+        estimate, bound = self._scores(x, product[None], sums[None], [times])
+        return estimate[0], bound[0]
 
     def _deciding(self, user: Hashable, x: Floats) -> tuple[int, Floats, Floats]:
         """Return the cluster that promises most, -1 for the user alone, with its estimates and bounds."""
-        best: tuple[int, Floats, Floats] | None = None
-        for s in self._holding(user):
-            found = self._scores(x, self._pool_products[s], self._pool_sums[s], self._pool_times[s] + 1)
-            if best is None or (found[0] + found[1]).max() > (best[1] + best[2]).max() + 1e-9:
-                best = (s, *found)
-        return best or (-1, *self._scores(x, *self._own(user)))
+        held = self._holding(user)
+        if not held:
+            return -1, *self._alone(user, x)
+        estimate, bound = self._scores(
+            x, self._pool_products[held], self._pool_sums[held], self._pool_times[held] + 1
+        )
+        k = first_best((estimate + bound).max(axis=1))
+        return held[k], estimate[k], bound[k]
 
     def _members(self, user: Hashable, s: int) -> list[Hashable]:
         """Return the users of a cluster, with `user`."""
@@ -121,7 +129,7 @@ class LOCB(Policy):
         """Score each candidate by the cluster that promises most."""
         x: Any = read_vectors(contexts, self.n_features)
         s, estimate, width = self._deciding(user, x)
-        own, bound = self._scores(x, *self._own(user))
+        own, bound = self._alone(user, x)
         members = np.full(len(x), len(self._members(user, s)), dtype=np.int64)
         chance = np.eye(len(x))[first_best(estimate + width)]
         return Decision(
@@ -146,16 +154,21 @@ class LOCB(Policy):
         self._pool_products[holding] += np.outer(x, x)
         self._pool_sums[holding] += payoff * x
         self._pool_times[holding] += 1
-        for s, seed in enumerate(self._seeds):
-            if seed is not None and _spread(self._times.get(seed, 0)) > self.gamma / 4:
-                self._move(user, s, seed)
+        unsure = [
+            s
+            for s, seed in enumerate(self._seeds)
+            if seed is not None and _spread(self._times.get(seed, 0)) > self.gamma / 4
+        ]
+        if unsure:
+            mine, *others = self._profiles([user, *(self._seeds[s] for s in unsure)])
+            for s, profile in zip(unsure, others, strict=True):
+                self._move(user, s, float(np.linalg.norm(mine - profile)))
         self.learned += 1
         return 1
 
-    def _move(self, user: Hashable, s: int, seed: Hashable) -> None:
+    def _move(self, user: Hashable, s: int, apart: float) -> None:
         """Let the user leave the cluster of a seed, or join it again."""
-        apart = float(np.linalg.norm(self._profile(user) - self._profile(seed)))
-        bound = _spread(self._times[user]) + _spread(self._times.get(seed, 0))
+        bound = _spread(self._times[user]) + _spread(self._times.get(self._seeds[s], 0))
         left = self._left[user]
         if (s in left and apart < bound) or (s not in left and apart > bound):
             sign = 1 if s in left else -1
@@ -165,9 +178,9 @@ class LOCB(Policy):
             # Not below 0, whatever a model file says of the user and of the cluster.
             self._pool_times[s] = max(0.0, self._pool_times[s] + sign * self._times[user])
 
-    def _profile(self, user: Hashable) -> Floats:
-        product, sums, _ = self._own(user)
-        return np.asarray(np.linalg.solve(product, sums))
+    def _profiles(self, users: list[Hashable]) -> Floats:
+        products, sums, _ = zip(*map(self._own, users), strict=True)
+        return np.asarray(np.linalg.solve(np.array(products), np.array(sums)[:, :, None])[:, :, 0])
 
     def add(self, user: Hashable) -> None:
         """Register a user; the first `n_seeds` become seeds, with a cluster of everybody."""
