@@ -18,12 +18,14 @@ one() { # folder, then the words after `coterie reproduce`
     echo "coterie reproduce $* --out out/reproduce/$folder" >"results/$folder/command.txt"
 }
 
-game() { # a game of `coterie contest`, with all of its players
+game() { # folder, game of `coterie contest`, who plays
     case $wanted in "  " | *" $1 "*) ;; *) return 0 ;; esac
-    "$coterie" contest "$1" --out out/contest
+    "$coterie" contest "$2" --policies "$3" --out "out/contest/$1"
     mkdir -p "results/$1"
-    for file in numbers.json runs.parquet curves.parquet tuning.parquet; do cp "out/contest/$1/$file" "results/$1/"; done
-    echo "coterie contest $1 --out out/contest" >"results/$1/command.txt"
+    for file in numbers.json runs.parquet curves.parquet tuning.parquet; do
+        cp "out/contest/$1/$2/$file" "results/$1/"
+    done
+    echo "coterie contest $2 --policies $3 --out out/contest/$1" >"results/$1/command.txt"
 }
 
 contest() { # the table and the picture of all that is kept; later folders count
@@ -88,7 +90,6 @@ one delicious-pool-contest delicious --runs 3 --policies $ours,vw,linucb-single,
 rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub
 for data in movielens movielens-repeat; do
     one $data $data --policies vw,$rivals,$shown_ids,random
-    one $data-others $data --policies cofiba:alpha2=0.1,dccb:alpha2=0.3,random
     one $data-hierarchical $data --policies hierarchical,random
 done
 for twin in tuenti kddcup-twin avazu-twin; do
@@ -98,12 +99,17 @@ for twin in tuenti kddcup-twin avazu-twin; do
 done
 for world in music-and-news dense lonely; do
     one world-$world $world --policies vw,$rivals,random
-    one world-$world-others $world --policies cofiba:alpha2=0.1,dccb:alpha2=0.3,random
     one world-$world-hierarchical $world --policies hierarchical,random
 done
-games="camera bank margarine electricity swissmetro insteval ta-feng movielens-100k movielens-groups cancer wine digits prompts"
-for name in $games open-bandit; do
-    game "$name"
+late=cofiba,dccb,locb,bass,m-cnb,hier-ts,random
+for data in movielens movielens-repeat; do game $data-others $data $late; done
+for world in music-and-news dense lonely; do game world-$world-others $world $late; done
+games=
+for name in camera bank margarine electricity swissmetro insteval ta-feng movielens-100k movielens-groups movielens-locb \
+    cancer wine iris digits prompts open-bandit; do
+    game $name $name vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,$late
+    game $name-hierarchical $name hierarchical,gob-lin:graph=friends,random
+    games="$games $name $name-hierarchical"
 done
 # shellcheck disable=SC2086
 contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-pool-contest \
@@ -114,4 +120,4 @@ contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-po
     kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
     world-music-and-news world-music-and-news-others world-music-and-news-hierarchical \
     world-dense world-dense-others world-dense-hierarchical world-lonely world-lonely-others world-lonely-hierarchical \
-    $games open-bandit
+    $games

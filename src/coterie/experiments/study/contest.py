@@ -17,6 +17,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.run.specs import NICKNAMES
 from coterie.experiments.run.worlds import whole_of
+from coterie.experiments.study.games import NOT_ON_TWINS, TWINS
 from coterie.experiments.study.reproduce import TITLES
 from coterie.models.files import written_whole
 from coterie.policies import POLICIES
@@ -75,7 +76,10 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         found = _read(folder)
         comparison = found["comparison"]
         key = json.dumps([comparison["world_parameters"], comparison["n_rounds"]], sort_keys=True)
-        group = groups.setdefault(key, {"numbers": found, "scores": {}, "n_runs": 0, "not_played": {}})
+        known = NOT_ON_TWINS if found["dataset"] in TWINS else {}
+        group = groups.setdefault(
+            key, {"numbers": found, "scores": {}, "n_runs": 0, "not_played": dict(known)}
+        )
         group["n_runs"] = max(group["n_runs"], len(comparison["seeds"]))
         group["scores"] |= _scores(comparison)
         group["not_played"] |= found.get("not_played", {})

@@ -17,14 +17,20 @@ PLAYERS = (
     "hierarchical,vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,cofiba,dccb,"
     "locb,bass,m-cnb,hier-ts,gob-lin:graph=friends,random"
 )
-EITHER = (
-    "cab",
-    "club",
-    "sclub",
-    "dynucb",
-    "linucb-single",
-    "linucb-multiple",
-)  # see features and ids, the better counts
+# These see features or ids; where there are both, the better counts.
+EITHER = ("cab", "club", "sclub", "dynucb", "linucb-single", "linucb-multiple")
+TWINS = ("tuenti", "kddcup-twin", "avazu-twin")
+VECTORS = "it is for vectors, and these data have too many ids for unit vectors"
+NOT_ON_TWINS = {
+    "vw": "its five settings take a day on millions of records",
+    "sclub": "it takes hours on millions of records",
+    "cofiba": "it takes days on millions of records",
+    "dccb": "it moves every user's numbers with every record: up to 30 ms each, or more memory than there is",
+    "dynucb": "its cost grows with clusters and ids, so it was not played on the largest twin",
+    "gob-lin": "these data have no friendships",
+    "sparse-cab": "it is for features",
+    **dict.fromkeys(("locb", "bass", "m-cnb", "hier-ts"), VECTORS),
+}
 
 
 class Game(NamedTuple):
@@ -41,7 +47,7 @@ SHORT = (
     "movielens-repeat", "movielens-100k", "movielens-groups", "movielens-locb", "cancer", "wine", "iris", "prompts",
     "open-bandit", "music-and-news", "dense", "lonely",
 )  # fmt: skip
-LONG = ("lastfm", "delicious", "digits", "tuenti", "kddcup-twin", "avazu-twin")
+LONG = ("lastfm", "delicious", "digits", *TWINS)
 GAMES: dict[str, Game] = {
     **{name: Game(name) for name in SHORT},
     "ta-feng": Game("ta-feng", n_rounds=10_000),
@@ -57,9 +63,7 @@ def players(specs: Sequence[Spec], place: Any, seed: int = 0) -> tuple[list[Spec
     """
     able, why_not = [], {}
     has_both = place.n_features is not None and getattr(place, "has_ids", False)
-    has_both = has_both and not getattr(
-        place, "has_contexts", False
-    )  # there, ids alone say nothing of the example
+    has_both = has_both and not getattr(place, "has_contexts", False)  # there, ids say nothing of the example
     also = [parse_spec(f"{spec.text}:items=ids") for spec in specs if has_both and spec.text in EITHER]
     for spec in [*specs, *also]:
         name = spec.text.split(":")[0]
