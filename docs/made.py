@@ -112,9 +112,19 @@ def at_bound() -> str:
     return "\n".join(["", "| values | loops that ever broke it |", "|---|---|", *rows, ""])
 
 
+def beyond_bound() -> str:
+    """Return how many users it takes until a guardrail that is really exceeded is broken."""
+    rows = []
+    for one in read("looks.json")["beyond_bound"]:
+        counts = [f"{round(one[name], -1):,.0f}" for name in ("half", "most", "fixed")]
+        rows.append(f"| {one['rate']:.1%} | {' | '.join(counts)} |")
+    head = "| true average | half of the loops by | nine of ten by | one look, planned before |"
+    return "\n".join(["", head, "|---|---|---|---|", *rows, ""])
+
+
 MAKERS: dict[str, Callable[..., str]] = {
     made.__name__.replace("_", "-"): made
-    for made in (contest, comparison, compared, half_lives, bench, looks, at_bound, prompts)
+    for made in (contest, comparison, compared, half_lives, bench, looks, at_bound, beyond_bound, prompts)
 }
 
 

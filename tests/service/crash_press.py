@@ -94,8 +94,12 @@ class Sender:
         event = f"event-{self.number}-{self.made}"
         if chance > 0.95:
             return self._slots(user, event)
-        actions: list[dict[str, Any]] = [{"id": f"item-{k}"} for k in range(6)]
-        body: dict[str, Any] = {"user": user, "eventId": event, "actions": actions}
+        actions: list[dict[str, Any]] = [{"id": f"item-{k}", "cost": 0.5 * k} for k in range(6)]
+        body: dict[str, Any] = {"eventId": event, "actions": actions}
+        if self.rng.random() < 0.6:
+            user = ""  # nobody knows who: for guardrails each is a user
+        else:
+            body["user"] = user
         if self.rng.random() < 0.6:
             body["context"] = context_features(self.made % 50)
             body["actions"] = [{**action, "features": action_features(k)} for k, action in enumerate(actions)]
@@ -113,6 +117,7 @@ class Sender:
     def _configure(self) -> Request:
         body: dict[str, Any] = {"wait": 1.0, "exploration": round(self.rng.uniform(0.05, 0.3), 9)}
         body |= {"payoff": {"clicked": 1.0}, "guardrails": [{"part": "clicked", "least": 0.9}]}
+        body |= {"budget": {"amount": 1.0}, "caps": [{"looks": 20, "period": 60}]}
         if self.policies and self.rng.random() < 0.2:
             body["policy"] = self.rng.choice(POLICIES)
         return Request("configure", "PUT", "/v1/configuration", body)

@@ -312,3 +312,17 @@ def test_decisions_of_the_same_moment_spend_no_more_than_is_left(tmp_path: Path,
 
     budget = Budget(25.0, per=per)  # type: ignore[arg-type]
     with_services(str(tmp_path / "log.db"), work, count=2, budget=budget, exploration=0.3)
+
+
+def test_a_minute_of_many_requests_does_not_raise_the_price_for_days() -> None:
+    """1,000 requests in 40 s, then one a minute. The second day spends most of its budget, as it is worth it."""
+    made = bandit(budget=Budget(3.0, per="day"))
+    rng = np.random.default_rng(0)
+    at, costs, spent = START - START % DAY + 1000, (0.0, 0.002, 0.01), []
+    for t in range(1000 + 2 * 1440):
+        at += 40 if t < 1000 else 60_000
+        record = decide(made, ask(f"e{t}", f"user {t % 300}", "abc", costs=costs), at)
+        made.reward(record.event, float(rng.random() < (0.1, 0.2, 0.4)[record.choice]), at)
+        made.drain()
+        spent.append(cost(record))
+    assert 2.0 < sum(spent[-1440:]) < 3.1  # the last 24 hours are parts of two days

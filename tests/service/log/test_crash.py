@@ -122,7 +122,8 @@ def _until_free(store: str) -> None:
 def _kill_often(start: Start, store: str, kills: int, seed: int) -> Facts:
     rng = random.Random(seed)
     facts = Facts()
-    senders = [Sender(number, seed, facts, policies=True) for number in range(CONNECTIONS)]
+    others = seed // LIVES % 2 == 1  # other policies start guardrails again, so not in every store
+    senders = [Sender(number, seed, facts, policies=others) for number in range(CONNECTIONS)]
     for _ in range(kills):
         port, child = start(store)
         _wait_for(port, child)
@@ -155,8 +156,12 @@ def _check(store: str, facts: Facts) -> None:
         assert not facts.gone & (ranks.keys() | learned.keys())
         assert max(ranks.values(), default=1) == 1
         assert max(learned.values(), default=1) == 1
-        state = snapshot.dump(recover(opened))
-        assert state == snapshot.dump(recover(opened, from_empty=True))
+        bandit = recover(opened)
+        assert snapshot.dump(bandit) == snapshot.dump(recover(opened, from_empty=True))
+        facts.counts["priced"] = sum(
+            isinstance(one, Rank) and one.price > 0 for _, one in flatten(opened.read())
+        )
+        facts.counts["broken"] = len(bandit.guards.broken_texts())
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -176,3 +181,6 @@ def test_kills_under_load_lose_nothing_acknowledged(tmp_path: Path, kind: str, k
     print(f"{kind}: {kills} kills, {seconds / kills:.2f} s each, {dict(counts)}")
     assert {"rank", "reward", "forget"} <= counts.keys()
     assert counts["again"] > 0
+    if kills >= 20:
+        assert counts["priced"] > 0  # there was a budget
+        assert counts["broken"] > 0  # and a guardrail that was broken

@@ -14,6 +14,7 @@ SMALLEST = (0.05, 0.2)  # the smallest lifts that matter, where there is no diff
 N_LOOKS = 1000
 PAYOFF = 0.2
 LIFT = 0.05
+BOUND, RATES = 0.02, (0.025, 0.03, 0.04, 0.06, 0.1)  # of a guardrail, and what the average really is
 POWER = 2.80  # standard errors of a difference that a fixed look finds with a chance of 80 %
 
 
@@ -118,15 +119,41 @@ def _breaks(rng: Any, kind: str) -> bool:
         value = (rng.random(len(who)) < rate[who]).astype(float)
     else:
         bound, value = 1 / 1.5, rng.pareto(2.5, len(who))
+    return _broken_after(who, visits, value, bound, "rare" in kind) is not None
+
+
+def _broken_after(who: Any, visits: Any, value: Any, bound: float, whole: bool) -> int | None:
+    """Return after how many users the interval is first entirely above or below the bound."""
     ends = _ends(len(who), N_LOOKS)
     sums = np.cumsum(_steps(who, visits, value - bound), axis=1)[:, ends].T
     least, most = np.minimum.accumulate(value)[ends], np.maximum.accumulate(value)[ends]
     for row, low, high in zip(sums, least.tolist(), most.tolist(), strict=True):
-        part = Part(Tally(), low, high, whole="rare" in kind)
+        part = Part(Tally(), low, high, whole=whole)
         found = measured(Guardrail("part", most=bound), Sums(int(row[0]), int(row[1]), *row[2:]), part)
         if found is not None and (found.low > bound or found.high < bound):
-            return True
-    return False
+            return int(row[0])
+    return None
+
+
+def beyond_bound(loops: int) -> list[dict[str, Any]]:
+    """Return after how many users, with one reward each, a guardrail of 2 % is broken that is really exceeded.
+
+    `fixed` is how many a single look needs that is planned before, with a chance of 80 % to find it.
+    """
+    rng = np.random.default_rng(9)
+    rows = []
+    for rate in RATES:
+        fixed = (POWER / (rate - BOUND)) ** 2 * rate * (1 - rate)
+        users = int(10 * fixed)
+        found = []
+        for _ in range(loops):
+            value = (rng.random(users) < rate).astype(float)
+            found.append(
+                _broken_after(np.arange(users), np.ones(users, int), value, BOUND, whole=True) or users
+            )
+        half, most = np.quantile(found, [0.5, 0.9])
+        rows.append({"rate": rate, "half": float(half), "most": float(most), "fixed": fixed})
+    return rows
 
 
 def _precise(ours: Sums, theirs: Sums) -> bool:
@@ -138,5 +165,10 @@ def _precise(ours: Sums, theirs: Sums) -> bool:
 
 
 if __name__ == "__main__":
-    found = {"without": without_difference(1000), "with": with_difference(60), "at_bound": at_bound(1000)}
+    found: dict[str, Any] = {
+        "without": without_difference(1000),
+        "with": with_difference(60),
+        "at_bound": at_bound(1000),
+    }
+    found["beyond_bound"] = beyond_bound(300)
     print(json.dumps(found, indent=1))

@@ -126,3 +126,12 @@ def test_a_guardrail_whose_bound_is_the_truth_is_hardly_ever_broken() -> None:
 
 def test_the_docstrings_examples_run() -> None:
     assert doctest.testmod(lift).failed == 0
+
+
+def test_a_guardrail_that_is_really_exceeded_breaks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within three times the users of a single look that is planned before."""
+    monkeypatch.setattr(looking, "RATES", (0.06,))
+    [row] = looking.beyond_bound(20)
+    assert looking.BOUND == 0.02
+    assert row["fixed"] < row["half"] <= row["most"] < 4 * row["fixed"]
+    assert row["half"] < 3 * row["fixed"]

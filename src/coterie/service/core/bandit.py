@@ -22,7 +22,7 @@ from coterie.service.core.budget import Spending, is_tight, with_budget
 from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import decide, read_candidates
 from coterie.service.core.draft import Draft
-from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, deadline_of, new_event
+from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, costs_of, deadline_of, new_event
 from coterie.service.core.guardrails import Guards, check_known, value_of
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
@@ -443,7 +443,8 @@ class Bandit:
         user.decisions += 1
         if self.spending is not None and self.config.budget is not UNSET:
             priced = record.shown != "baseline"
-            self.spending.add(cost_of(record), record.at - self.jumped, self.config.budget, priced)
+            at, costs = record.at - self.jumped, costs_of(record)
+            self.spending.add(cost_of(record), at, self.config.budget, priced, costs)
         if self.config.caps is not UNSET and self.config.caps:
             name = record.actions[record.choice]
             user.looks = add_look(user.looks, name, record.at - self.jumped, self.config.caps)

@@ -8,11 +8,15 @@ payoffs do not matter. If less is worth spending than the budget allows, the pri
 A budget per decision has the same share for each decision. What was spent above or below it is made up for later,
 but no more than SAVED shares of what was saved. The share of a budget per day (of UTC), or of a total over so many
 days, is what is left of it, divided by the decisions that the present rate brings until its end. The usual share is
-that of the whole budget at the average rate, so that a step stays small when nearly nothing is left. Actions that
+that of the whole budget at the average rate, so that a step stays small when nearly nothing is left. If even the
+cheapest action that costs anything costs more, steps are measured by it, and the price stays below what makes that
+action lose for sure: otherwise a minute of many requests would raise the price so far that it takes days to come
+down. Actions that
 cost more than what is left are left out before the policy is asked; if no action is left, the cheapest one stays.
 """
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +27,7 @@ from coterie.service.settings import Budget
 DAY = 86_400_000  # milliseconds
 RATE = 0.05  # of a step of the price
 MOST = 10.0  # usual shares above or below its share that one decision counts as, in a step
+HIGHEST = 10.0  # standard deviations of payoffs that the cheapest action that costs anything loses at most
 FEW = 10  # decisions after which their rate is known
 SAVED = 100.0  # shares
 AT_ONCE = (
@@ -48,6 +53,7 @@ class Spending(Struct):
     payoffs: int = 0
     mean: float = 0.0  # of payoffs
     squares: float = 0.0  # Σ (payoff − mean)²
+    least: float = 0.0  # the least cost above 0 of an action of the last decision
 
     def left(self, budget: Budget, at: int) -> float:
         """Return what may still be spent in the present period."""
@@ -73,9 +79,15 @@ class Spending(Struct):
         gap = max(1.0, (self.at - self.first) / (self.decisions - 1))
         return budget.amount * gap / (DAY * (budget.days if budget.per == "total" else 1.0))
 
-    def add(self, cost: float, at: int, budget: Budget, priced: bool = True) -> None:
-        """Count a decision. The price moves if the policy made it: no price changes what the baseline costs."""
+    def add(
+        self, cost: float, at: int, budget: Budget, priced: bool = True, costs: Sequence[float] = ()
+    ) -> None:
+        """Count a decision between actions with these costs.
+
+        The price moves if the policy made it: no price changes what the baseline costs.
+        """
         share = self.share(budget, at)
+        self.least = min((one for one in costs if one > 0), default=self.least)
         if self.decisions:
             self.gap += (max(0, at - self.at) - self.gap) / min(self.decisions, RECENT)
         else:
@@ -115,7 +127,10 @@ class Spending(Struct):
             self.over = max(-SAVED, self.over + more / share)
             step += min(1.0, self.over / SAVED)
         spread = math.sqrt((self.squares + WEIGHT * START**2) / (self.payoffs + WEIGHT))
-        self.price = max(0.0, self.price + RATE * step * spread / share)
+        unit = spread / max(share, self.least)
+        self.price = max(0.0, self.price + RATE * step * unit)
+        if self.least:
+            self.price = min(self.price, HIGHEST * spread / self.least)
 
 
 def is_tight(question: Question, spending: Spending, at: int, budget: Budget) -> bool:

@@ -99,9 +99,14 @@ def deadline_of(record: Rank, wait: float) -> int:
     return record.at + math.ceil(wait * 1000)
 
 
+def costs_of(record: Rank) -> list[float]:
+    """Return what each action costs, as the request says; nothing if it says nothing."""
+    return [] if record.costs is None else np.frombuffer(record.costs).tolist()
+
+
 def cost_of(record: Rank) -> float:
-    """Return what the chosen action costs, as the request says."""
-    return 0.0 if record.costs is None else float(np.frombuffer(record.costs)[record.choice])
+    """Return what the chosen action costs."""
+    return costs_of(record)[record.choice] if record.costs is not None else 0.0
 
 
 def new_event(record: Rank, position: int, paid: Paid) -> Event:

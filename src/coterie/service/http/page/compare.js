@@ -4,7 +4,9 @@ import { card, figure, note, table } from "./parts.js";
 
 const NAMES = { champion: "this service", holdback: "held back", challenger: "challenger" };
 const signed = (y, show) => (y === null ? "–" : `${y >= 0 ? "+" : "−"}${show(Math.abs(y))}`);
-const short = (y) => (y === null ? "–" : String(+y.toPrecision(4)));
+const short = (y) => (y === null ? "–" : String(+y.toPrecision(4)).replace("-", "−"));
+const FAR = 10; // times the other arm: beyond it a relative range says nothing, and the plain one is shown
+const told = (found) => Boolean(found?.relativeInterval) && found.relativeInterval.high < FAR;
 const tone = (verdict) => ({ better: "good", worse: "bad" })[verdict];
 
 // The first figure: measured on held-back users if there are any, else estimated; in apprentice mode, predicted.
@@ -18,9 +20,9 @@ function measured(lift, trial) {
   const found = lift.difference, title = "Against those held back";
   if (!found) return figure(title, "unknown", "no payoffs of both yet");
   const held = trial.arms.find((arm) => arm.name === "holdback");
-  const value = found.relative === null ? signed(found.value, payoff) : signed(found.relative, percent);
+  const value = told(found) ? signed(found.relative, percent) : signed(found.value, payoff);
   return figure(title, el("span", { class: tone(lift.verdict) }, value), [
-    found.relativeInterval ? percents(found.relativeInterval) : between(found.interval), el("br"),
+    told(found) ? percents(found.relativeInterval) : range(found.interval), el("br"),
     { unclear: `not clear yet: ${count(held.users)} users held back`, alike: `no difference that matters, on ${count(held.users)} users held back` }[lift.verdict]
       ?? `measured on ${count(held.users)} users held back`,
   ]);
@@ -42,23 +44,24 @@ function foretold(total) {
   ]);
 }
 
-const percents = (range) => `${signed(range.low, percent)} to ${signed(range.high, percent)}`;
+const range = ({ low, high }, show = payoff) => `${signed(low, show)} to ${signed(high, show)}`;
+const percents = (found) => range(found, percent);
 
-export function trial(found) {
+export function trial(found, stopped) {
   if (!found) return [];
   const rows = found.arms.map((arm) => ({ cells: [NAMES[arm.name], arm.policy, percent(arm.share), count(arm.users), count(arm.learned), payoff(arm.payoff), between(arm.interval)] }));
   const lifts = found.lifts.map((lift) => ({ cells: [
     `${NAMES[lift.arm]} against ${NAMES[lift.against]}`,
     lift.difference ? signed(lift.difference.value, payoff) : "unknown",
-    lift.difference ? `${signed(lift.difference.interval.low, payoff)} to ${signed(lift.difference.interval.high, payoff)}` : "–",
-    lift.difference?.relativeInterval ? `${signed(lift.difference.relative, percent)} (${percents(lift.difference.relativeInterval)})` : "–",
+    lift.difference ? range(lift.difference.interval) : "–",
+    told(lift.difference) ? `${signed(lift.difference.relative, percent)} (${percents(lift.difference.relativeInterval)})` : "–",
     el("span", { class: tone(lift.verdict) }, lift.verdict),
-    left(lift),
+    stopped ? "stopped" : left(lift),
   ] }));
   return [el("div", { class: "grid" }, card("", "Measured on users assigned by chance",
     table([["Arm", "id"], ["Policy", "id"], ["Share", "number"], ["Users", "number"], ["Payoffs", "number"], ["Average", "number"], ["Range", "number"]], rows, "", "Arms"),
     table([["Lift", "id"], ["Difference", "number"], ["Range", "number"], ["Relative", "number"], ["Verdict", ""], ["Still needed", ""]], lifts, "", "Lifts"),
-    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together. The ranges of the lifts hold for all looks together, so you may look as often as you like and stop at the first verdict. "Alike" means that any difference is smaller than the smallest that matters.`)))];
+    note(`Since ${moment(found.since)}. A user stays in one arm, and ranges take the payoffs of one user together. The ranges of the lifts hold for all looks together, so you may look as often as you like and stop at the first verdict. "Alike" means that any difference is smaller than the smallest that matters.${stopped ? " A broken guardrail stopped the trial: its figures do not change any more." : ""}`)))];
 }
 
 // The named parts of the rewards, and the guardrails on them.

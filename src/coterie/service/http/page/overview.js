@@ -64,8 +64,9 @@ export function overview(id, still) {
     const [now, recent] = await Promise.all([ask(`/v1/statistics?minutes=${minutes}`), ask("/v1/decisions?limit=15")]);
     if (!still()) return;
     const total = now.total;
-    if (alarm.textContent !== (now.warning || "")) alarm.textContent = now.warning || "";
-    redraw(arms, ...trial(now.trial), ...guarded(now));
+    const warning = now.warning ? now.warning[0].toUpperCase() + now.warning.slice(1) : "";
+    if (alarm.textContent !== warning) alarm.textContent = warning;
+    redraw(arms, ...trial(now.trial, now.guardrails.some((rail) => rail.broken)), ...guarded(now));
     redraw(figures,
       against(now),
       figure("Average payoff", payoff(total.payoff), [between(total.payoffInterval), el("br"), `${count(total.learned)} payoffs learned`]),
@@ -100,10 +101,10 @@ function spent(budget) {
   const each = budget.per === "decision";
   const said = each ? budget.spent / Math.max(1, budget.decisions) : budget.spent;
   const allowed = each ? `of ${amount(budget.amount)} a decision` : `${amount(budget.left)} left of ${amount(budget.amount)} ${budget.per === "day" ? "today" : "in total"}`;
-  return [figure("Spent", amount(said), [allowed, el("br"), `a cost of 1 counts as a payoff of −${amount(budget.price)}`])];
+  return [figure("Spent", amount(said), [allowed, el("br"), budget.price ? `now a cost of 1 counts as a payoff of −${amount(budget.price)}` : "costs do not matter now: the budget allows the best"])];
 }
 
-const amount = (number) => String(Number(number.toPrecision(3)));
+const amount = (number) => (number >= 1000 ? count(Math.round(number)) : String(Number(number.toPrecision(3))));
 
 function payoffs(points) {
   if (!points.length) return [el("p", { class: "empty" }, "Nothing was learned in this time.")];
@@ -138,7 +139,7 @@ function learning(stretches) {
 function neighbourhoods(recent) {
   if (!recent.sizes.length) return [el("p", { class: "empty" }, "No decisions yet.")];
   const rows = recent.sizes.map((s) => ({ name: s.least === s.most ? String(s.least) : `${s.least}–${s.most}`, value: s.decisions, text: count(s.decisions) }));
-  return [bars(rows, "Neighbourhood sizes"), note(`Half of the latest decisions rested on ${count(recent.median)} users or more.`)];
+  return [bars(rows, "Neighbourhood sizes"), note(`Half of the latest decisions rested on ${count(recent.median)} ${recent.median === 1 ? "user" : "users"} or more.`)];
 }
 
 function sharing(now) {
