@@ -109,7 +109,7 @@ digits = partial(Classified, name="digits", passes=3)  # 1,797 images: 64 pixels
 cancer = partial(Classified, name="cancer", passes=5)  # 569 samples of tissue: 30 measurements, 2 actions
 wine = partial(Classified, name="wine", passes=10)  # 178 wines: 13 measurements, 3 actions, the growers
 iris = partial(Classified, name="iris", passes=10)  # 150 flowers: 4 measurements, 3 actions, the species
-prompts = partial(Classified, name=PROMPTS, passes=1, price=10.0)  # 3,607 texts: 25 features, 3 models to ask
+prompts = partial(Classified, name=PROMPTS, passes=1, price=10.0)  # 3,609 texts: 25 features, 3 models to ask
 
 
 def _load(name: str) -> Examples:
