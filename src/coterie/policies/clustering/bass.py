@@ -20,7 +20,7 @@ everybody, and decide with everybody before.
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -28,20 +28,20 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, ParameterError
-from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
+from coterie.models.checks import check_count, check_number, check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
 from coterie.models.roster import Roster
 from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.parameters import Alpha, check_alpha, scale_at
-from coterie.policies.base.policy import Policy
+from coterie.policies.base.parameters import Alpha, check_alpha
+from coterie.policies.clustering.numbered_users import NumberedUsers
 
 HALVINGS = 40  # of the interval that holds the minimum of K
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class BASS(Policy):
+class BASS(NumberedUsers):
     """Decides with all users whose confidence ellipsoids touch this user's, or that of another who decides along.
 
     n_features
@@ -63,7 +63,6 @@ class BASS(Policy):
 
     name = "bass"
     reference = "Cherkaoui, Barlier, Colin 2025: Adaptive sample sharing for multi-agent linear bandits"
-    finds_neighbours = True
     tuned = {"noise": (0.1, 0.3, 1.0), "size": (0.1, 1.0)}  # noqa: RUF012 (never changed)
 
     n_features: int
@@ -105,31 +104,23 @@ class BASS(Policy):
         here = self._component
         return np.flatnonzero(here == here[row]) if row >= 0 else np.arange(len(here))
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def _read(self, contexts: Any) -> Any:
+        return read_vectors(contexts, self.n_features)
+
+    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
         """Score each candidate by the component's estimate and bound."""
-        x: Any = read_vectors(contexts, self.n_features)
-        row, scale = self._roster.row(user), scale_at(self.alpha, self.learned)
         rows = self._rows(row)
-        own = _view(*self._pool(rows[rows == row]), x)
-        return decide_with(user, x, own, _view(*self._pool(rows), x), scale, len(rows) + (row < 0))
+        own, near = (_view(*self._pool(some), contexts) for some in (rows[rows == row], rows))
+        return decide_with(user, contexts, own, near, scale, len(rows) + (row < 0))
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
-        """Return the users who decide for `user`, including `user`: the same for every context."""
-        check_user(user)
-        read_vectors([context], self.n_features)
-        row = self._roster.row(user)
-        names = [self._roster.names[one] for one in self._rows(row)]
-        return names if row >= 0 else [*names, user]
+    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+        """Return the component: the same for every context."""
+        return map(int, self._rows(row))
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
         """Update the user, and cut the edges to users whose ellipsoids are apart from the user's."""
-        [x] = read_vectors([context], self.n_features)
-        payoff = read_payoff(payoff)
-        scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
-        self.add(user)
-        row = self._roster.row(user)
-        self._products[row] += np.outer(x, x)
-        self._sums[row] += payoff * x
+        self._products[row] += np.outer(contexts[0], contexts[0])
+        self._sums[row] += payoff * contexts[0]
         self._weigh(row)
         n = len(self._roster)
         linked = np.flatnonzero(~self._cut[row, :n] & (np.arange(n) != row))
@@ -137,8 +128,6 @@ class BASS(Policy):
         if len(apart):
             self._cut[row, apart] = self._cut[apart, row] = True
             self._connect()
-        self.learned += 1
-        return 1
 
     def _connect(self) -> None:
         """Find the components."""
@@ -197,11 +186,6 @@ class BASS(Policy):
         for kept in (self._products, self._sums, self._weights, self._reach, self._cut, self._cut.T):
             kept[row] = kept[last]
         self._connect()
-
-    @property
-    def users(self) -> list[Hashable]:
-        """The known users."""
-        return list(self._roster.names)
 
     def tensors(self) -> Tensors:
         """Return all that was learned, as arrays."""

@@ -1,4 +1,4 @@
-"""What policies share that number their users: CLUB, SCLUB, DynUCB, COFIBA and DCCB."""
+"""What policies share that number their users: CLUB, SCLUB, DynUCB, COFIBA, DCCB and BASS."""
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
