@@ -205,6 +205,27 @@ def test_the_process_that_compiles_ends_with_the_one_that_asked() -> None:
     assert subprocess.run([sys.executable, "-c", COMMAND], input=b"", check=True).returncode == 0
 
 
+INVERT = """
+import numpy as np
+from coterie.models._kernels.spd import invert
+print("ready", flush=True)
+invert(np.eye(2), 2, np.empty((2, 2)), np.empty((2, 2)))
+print(sum(invert.stats.cache_misses.values()))
+"""
+
+
+def test_two_processes_do_not_compile_the_same_loop(fresh: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "first")
+    loop: Any = jit(invert.py_func)  # type: ignore[attr-defined]
+    matrix = np.eye(2)
+    with subprocess.Popen([sys.executable, "-c", INVERT], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        with beside._first_to_compile(loop):
+            assert other.stdout.readline() == "ready\n"
+            loop.compile(tuple(map(loop.typeof_pyval, (matrix, 2, matrix, matrix))))
+        assert other.stdout.read() == "0\n", "it compiled what this process was compiling"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

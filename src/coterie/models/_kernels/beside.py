@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -115,7 +115,7 @@ def run_in_python_first(loop: Any, most: float) -> None:
     keys: dict[bytes, Key] = {}  # by Numba's short form of the types, which is found faster
 
     def with_word(*arguments: Any) -> Any:
-        with _say_if_slow():
+        with _say_if_slow(), _first_to_compile(loop):
             return compile_here(*arguments)
 
     def choose_code(*arguments: Any, **_: Any) -> Any:
@@ -233,10 +233,16 @@ def compile_for_another() -> None:
         module, name, types = wanted[done]
         with suppress(Exception):  # the other process compiles it, and raises what there is to raise
             loop = getattr(import_module(module), name)
-            with alone(Path(loop._cache._cache_file._cache_path) / ".coterie.compiling"):
+            with _first_to_compile(loop):
                 loop.compile(types)
         print(done, flush=True)
         done += 1
+
+
+def _first_to_compile(loop: Any) -> AbstractContextManager[None]:
+    """Let one process compile a loop, while others that need it wait and then find the machine code on the disk."""
+    file = loop._cache._cache_file
+    return alone(Path(file._cache_path) / f"{file._index_name}.lock")
 
 
 @contextmanager
@@ -251,9 +257,7 @@ def alone(lock: Path) -> Iterator[None]:
 @contextmanager
 def _say_if_slow() -> Iterator[None]:
     """Say on the terminal that loops are compiled, if it takes longer than QUIET, and how many were."""
-    worker = (
-        multiprocessing.parent_process() is not None
-    )  # its lines would fall into the progress of the other
+    worker = multiprocessing.parent_process() is not None  # the parent shows the progress of its workers
     if worker or not sys.stderr.isatty() or getattr(_thread, "says", False):
         yield
         return
