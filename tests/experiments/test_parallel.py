@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from numba import njit
 
 from coterie.data import make_world
 from coterie.experiments import Run, parse_spec
@@ -50,15 +51,18 @@ def test_processes_begin_with_different_policies(monkeypatch: pytest.MonkeyPatch
 
 
 def say_threads(run: Run, path: Path, tick: Any) -> None:
-    """Take the place of a run: write how many threads its process would use."""
+    """Take the place of a run: compile a function, and write how many threads its process would use."""
+    njit(lambda x: x)(1)
     path.write_text(str(thread_count()))
 
 
-def test_processes_of_several_runs_use_one_thread_each(
+def test_processes_of_several_runs_use_one_thread_each_and_count_what_they_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COTERIE_THREADS", "7")
     work = [(run, tmp_path / path) for run, path in tasks("random", "random")]
-    record_all(work, workers=2, work=say_threads)
+    compiled = []
+    record_all(work, lambda done: compiled.append(getattr(done, "n_compiled", 0)), 2, say_threads)
+    assert compiled[-1] == 2
     assert [path.read_text() for _, path in work] == ["1", "1"]
     assert os.environ["COTERIE_THREADS"] == "7"

@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from coterie.cli.shared.progress import Compiling, open_bars
 from coterie.cli.shared.tables import result_table
 from coterie.experiments import Plan, Spec
 from coterie.experiments.report.evidence import final_table, warnings, write_evidence
@@ -78,24 +78,30 @@ def do(
 @contextmanager
 def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[OnProgress, Any]]:
     """Show a bar for tuning and one for the reported runs, with the time left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    with open_bars(console) as progress:
         title = title_of(protocol.name, protocol.data)
         n_tasks = sum(len(own) for spec in protocol.specs for _, own in protocol.tuning_tasks(spec))
         first = progress.add_task(f"{title}: tuning", total=max(n_tasks * protocol.n_tuned, 1))
         n_policies = sum(len(spec.variants()) for spec in protocol.specs)
         n_rounds = n_policies * protocol.n_runs * protocol.n_reported
         second = progress.add_task(f"{title}: runs", total=n_rounds, start=False)
+        compiling = Compiling(progress)
 
         def tuning(done: Sequence[int]) -> None:
             progress.update(first, completed=sum(done))
+            compiling.show(done)
 
         def reporting(plan: Plan) -> OnProgress:
             progress.update(first, completed=max(n_tasks * protocol.n_tuned, 1))
             progress.start_task(second)
-            return lambda done: progress.update(second, completed=sum(done))
+            return running
+
+        def running(done: Sequence[int]) -> None:
+            progress.update(second, completed=sum(done))
+            compiling.show(done)
 
         yield tuning, reporting
+        compiling.end()
 
 
 def _print(evidence: Evidence, report: Path, answer: Sequence[str]) -> None:

@@ -11,17 +11,23 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from numba.core import event
+
 from coterie.experiments.run.record import record
 from coterie.experiments.run.runs import Run
 from coterie.models.threads import ONE_THREAD
 
 Task = tuple[Run, Path]
-OnProgress = Callable[[Sequence[int]], None]
+OnProgress = Callable[[Sequence[int]], None]  # takes the rounds done of each run: a `Done` from processes
 Work = Callable[..., None]  # takes a run, a path and the keywords `tick` and `placed`, like `record`
 Workers = Callable[[Sequence[Task], OnProgress, Work], None]  # records runs elsewhere, see `on_device`
 STOP = -1  # instead of a count: workers must stop
 
-# Several workers with several BLAS threads each would compete for the cores.
+
+class Done(list[int]):
+    """The rounds done of each run."""
+
+    n_compiled = 0  # functions that the processes have compiled
 
 
 def record_all(
@@ -44,12 +50,16 @@ def record_all(
         return
     context = get_context("spawn")  # fork would copy locks of threads that no longer exist
     counts = context.Array("q", len(tasks) + 1, lock=False)  # the last one says STOP
-    with _one_thread(), ProcessPoolExecutor(workers, context, initializer=_start, initargs=(counts,)) as pool:
+    compiled = context.Value("q", 0)
+    shared = (counts, compiled)
+    with _one_thread(), ProcessPoolExecutor(workers, context, initializer=_start, initargs=shared) as pool:
         waiting = {pool.submit(_record, number, work, *tasks[number]) for number in in_turns(tasks)}
         try:
             while waiting:
                 done, waiting = wait(waiting, timeout=0.1)
-                on_progress(counts[:-1])
+                so_far = Done(counts[:-1])
+                so_far.n_compiled = compiled.value
+                on_progress(so_far)
                 for future in done:
                     future.result()
         except BaseException:
@@ -90,9 +100,23 @@ class StoppedError(Exception):
 _counts: Any = None  # in a worker: the rounds done of each run, shared with the parent
 
 
-def _start(counts: Any) -> None:
+class _Counter(event.Listener):  # type: ignore[misc]
+    """Counts the functions that all processes compile."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled = compiled
+
+    def on_start(self, _: Any) -> None: ...
+
+    def on_end(self, _: Any) -> None:
+        with self.compiled.get_lock():
+            self.compiled.value += 1
+
+
+def _start(counts: Any, compiled: Any) -> None:
     global _counts
     _counts = counts
+    event.register("numba:compile", _Counter(compiled))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -117,7 +141,7 @@ def _record(number: int, work: Work, run: Run, path: Path) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Make processes that are started in this block use one thread each."""
+    """Make processes that are started in this block use one thread each: several would compete for the cores."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:
