@@ -10,16 +10,21 @@ TESTS ?= tests
 FORGETTING := hierarchical,hierarchical:half_life=10,cab,cab:half_life=10,linucb-multiple,linucb-multiple:half_life=10
 INTERPRETED ?= tests/models tests/policies
 
-.PHONY: run test slow coverage check format docs numbers wheel versions clean
+.PHONY: install run test tests slow coverage check format docs numbers wheel versions clean
 
 run: $(READY_TO_RUN)
 	$(BIN)/coterie compare
 
-test: check
+install: $(READY)
+
+test: check tests
+
+tests: $(READY)
 	$(BIN)/python -m pytest -n auto
 
 slow: $(READY)
 	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto -m 'hypothesis and not slow' --hypothesis-profile=search
 
 # Compiled loops are invisible to the tracer, so the tests of models and policies run a second time with the compiler off.
 # Tests that need the compiler are skipped there; the two files left out are about the compiler itself.

@@ -14,9 +14,11 @@ from xdist.scheduler import LoadScopeScheduling
 # A busy machine may take long to answer; the default of httpx is 5 s.
 for name in ("connect", "read", "write", "pool"):
     setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, name, 300.0)
-# For the same reason an example of hypothesis may take longer than 200 ms.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+# For the same reason an example of hypothesis may take longer than 200 ms. Examples are the same in every run, so
+# that a test that passes always passes; `make slow` looks for new ones, with the profile `search`.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+settings.load_profile("same")
 
 
 # What is tested is machine code, also in the processes that tests start; test_beside.py tests the loops in Python.
@@ -24,14 +26,19 @@ os.environ["COTERIE_COMPILE"] = "first"
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """Runs all tests of a file, and all of the policies, in one process each.
+    """Runs all tests of a file, and all of a folder of the policies, in one process each.
 
-    Two processes would compile the same loops and start the same servers.
+    Two processes would load the same loops and start the same servers.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])
-        return "policies" if "policies" in file.parts else str(file)
+        return str(file.parent if "policies" in file.parts else file)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Start one process more than there are cores: tests often wait for a server or a timeout."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:

@@ -49,11 +49,11 @@ def test_where_uv_fails_pip_does_it(tmp_path: Path) -> None:
     assert code == 0
 
 
-def test_where_uv_is_not_to_be_had_pip_does_it(tmp_path: Path) -> None:
+def test_where_uv_cannot_be_installed_pip_does_it(tmp_path: Path) -> None:
     """pip cannot install uv, but it can move itself and do the rest."""
     calls, said, code = install(tmp_path, uv=None, pip='case "$*" in *uv) exit 1;; esac')
     assert calls == [f"{PIP} --upgrade pip>=25.1 uv", f"{PIP} --upgrade pip>=25.1", f"{PIP} --editable .[a]"]
-    assert "with pip, which takes minutes: uv is not to be had here" in said
+    assert "with pip, which takes minutes: uv cannot be installed here" in said
     assert code == 0
 
 
