@@ -2,7 +2,7 @@
 
 paper            here
 u                user
-f(·; θ_u)        the user's network _inner[u], _outer[u]: d–hidden–1 with ReLU
+f(·; θ_u)        the user's network _nets[u]: d–hidden–1 with ReLU
 f(·; Θ)          the meta network _meta
 N̂_u(x)           the users whose networks answer within gamma of this user's, at most a fifth of all, drawn
 γ, ν             gamma, nu
@@ -38,7 +38,6 @@ from coterie.policies.base.policy import Policy
 OFTEN, SELDOM, EARLY = 10, 100, 1_000  # rounds between trainings, and up to when they are frequent
 SHARE = 5  # at most one of so many users is in a group
 ENOUGH = 1e-3  # a mean squared error that ends training
-Net = tuple[Floats, Floats]  # (hidden, d + 1) and (hidden + 1,), the last of each for a constant
 
 
 @final
@@ -78,13 +77,13 @@ class MCNB(Policy):
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        d = self.n_features = check_count("n_features", self.n_features)
+        self.n_features: int = check_count("n_features", self.n_features)
         self.gamma, self.nu = check_number("gamma", self.gamma), check_number("nu", self.nu)
         self.hidden = check_count("hidden", self.hidden)
         _, self.seed_number = make_random(self.seed)
         self._roster = Roster()
         self._meta = self._start(0)
-        self._inner, self._outer = np.zeros((0, self.hidden, d + 1)), np.zeros((0, self.hidden + 1))
+        self._nets = np.zeros((0, len(self._meta)))  # with room for more users
         self._contexts: list[Floats] = []  # of all payoffs, with the constant
         self._payoffs: list[float] = []
         self._users: list[Hashable] = []
@@ -92,20 +91,21 @@ class MCNB(Policy):
     def _draw(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([self.seed_number, *what])
 
-    def _start(self, number: int) -> Net:
-        """Return an untrained network."""
-        rng, d = self._draw(0, number), self.n_features
-        inner = rng.uniform(-1, 1, (self.hidden, d + 1)) / math.sqrt(d)
-        return inner, rng.uniform(-1, 1, self.hidden + 1) / math.sqrt(self.hidden)
+    def _start(self, number: int) -> Floats:
+        """Return an untrained network: its weights, with those of the constants."""
+        rng, d, h = self._draw(0, number), self.n_features, self.hidden
+        inner, outer = rng.uniform(-1, 1, h * (d + 1)), rng.uniform(-1, 1, h + 1)
+        return np.concatenate([inner / math.sqrt(d), outer / math.sqrt(h)])
 
-    def _own(self, row: int) -> Net:
-        return (self._inner[row], self._outer[row]) if row >= 0 else self._start(1 + len(self._roster))
+    def _own(self, row: int) -> Floats:
+        return self._nets[row] if row >= 0 else self._start(1 + len(self._roster))
 
     def _alike(self, row: int, x: Floats) -> Any:
         """Return for each candidate and user whether the user answers as the user of `row` does."""
-        n = len(self._roster)
-        middle = (self._inner[:n].reshape(-1, x.shape[1]) @ x.T).reshape(n, self.hidden, len(x))
-        answers = np.einsum("nhc,nh->cn", np.maximum(middle, 0), self._outer[:n, :-1]) + self._outer[:n, -1]
+        n, split = len(self._roster), self.hidden * x.shape[1]
+        middle = (self._nets[:n, :split].reshape(-1, x.shape[1]) @ x.T).reshape(n, self.hidden, len(x))
+        outer = self._nets[:n, split:]
+        answers = np.einsum("nhc,nh->cn", np.maximum(middle, 0), outer[:, :-1]) + outer[:, -1]
         near = np.abs(answers - _answers(self._own(row), x)[0][:, None]) < self.gamma
         if row >= 0:
             near[:, row] = True
@@ -139,31 +139,28 @@ class MCNB(Policy):
         )
 
     def _trained(
-        self, net: Net, which: Ints, rng: np.random.Generator, rate: float, limit: int, *, adam: bool
-    ) -> Net:
+        self, net: Floats, which: Ints, rng: np.random.Generator, rate: float, limit: int, *, adam: bool
+    ) -> Floats:
         """Return a network after at most `limit` steps over some payoffs, in an order that is drawn for each pass."""
-        parts = (net[0].copy(), net[1].copy())
-        means, squares = ([np.zeros_like(part) for part in parts] for _ in range(2))
+        net, slope, mean, square = net.copy(), *(np.zeros_like(net) for _ in range(3))
         done = 0
         while len(which):
             lost = 0.0
             for k in which[rng.permutation(len(which))].tolist():
                 done += 1
-                error, slopes = _slopes(parts, self._contexts[k], self._payoffs[k])
-                for part, slope, mean, square in zip(parts, slopes, means, squares, strict=True):
-                    if adam:
-                        mean += 0.1 * (slope - mean)
-                        square += 0.001 * (slope * slope - square)
-                        shrunk = np.sqrt(square / (1 - 0.999**done)) + 1e-8
-                        part -= rate / (1 - 0.9**done) * mean / shrunk
-                    else:
-                        part -= rate * slope
+                error = _slope(net, self._contexts[k], self._payoffs[k], slope)
+                if adam:
+                    mean += 0.1 * (slope - mean)
+                    square += 0.001 * (slope * slope - square)
+                    net -= rate / (1 - 0.9**done) * mean / (np.sqrt(square / (1 - 0.999**done)) + 1e-8)
+                else:
+                    net -= rate * slope
                 lost += error * error
                 if done >= limit:
-                    return parts
+                    return net
             if lost <= ENOUGH * len(which):
                 break
-        return parts
+        return net
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose networks answer alike on `context`, including `user`."""
@@ -184,7 +181,7 @@ class MCNB(Policy):
         if self.learned % (OFTEN if self.learned < EARLY else SELDOM) == 0:
             rng, row = self._draw(2, self.learned), self._roster.row(user)
             own = np.array([k for k, one in enumerate(self._users) if one == user])
-            self._inner[row], self._outer[row] = self._trained(self._own(row), own, rng, 1e-3, 500, adam=True)
+            self._nets[row] = self._trained(self._own(row), own, rng, 1e-3, 500, adam=True)
             everything = np.arange(len(self._payoffs))
             self._meta = self._trained(self._meta, everything, rng, 1e-3, 1_000, adam=True)
         self.learned += 1
@@ -195,19 +192,17 @@ class MCNB(Policy):
         check_user(user)
         if user not in self._roster:
             row = len(self._roster)
-            inner, outer = self._own(-1)
+            fresh = self._own(-1)
             self._roster.join(user)
-            if row == len(self._inner):
-                more = max(16, row)
-                self._inner = np.concatenate([self._inner, np.zeros((more, *inner.shape))])
-                self._outer = np.concatenate([self._outer, np.zeros((more, *outer.shape))])
-            self._inner[row], self._outer[row] = inner, outer
+            if row == len(self._nets):
+                self._nets = np.concatenate([self._nets, np.zeros((max(16, row), len(fresh)))])
+            self._nets[row] = fresh
 
     def drop(self, user: Hashable) -> None:
         """Forget a user with network and payoffs, but not what the meta network learned from them."""
         check_user(user)
         row, last = self._roster.leave(user), len(self._roster)
-        self._inner[row], self._outer[row] = self._inner[last], self._outer[last]
+        self._nets[row] = self._nets[last]
         kept = [k for k, one in enumerate(self._users) if one != user]
         self._contexts = [self._contexts[k] for k in kept]
         self._payoffs = [self._payoffs[k] for k in kept]
@@ -223,8 +218,8 @@ class MCNB(Policy):
         n = len(self._roster)
         return {
             "users": pack_ids(self._roster.names),
-            "inner": np.concatenate([self._inner[:n], self._meta[0][None]]),
-            "outer": np.concatenate([self._outer[:n], self._meta[1][None]]),
+            "nets": self._nets[:n].copy(),
+            "meta": self._meta,
             "contexts": np.array(self._contexts).reshape(-1, self.n_features + 1),
             "payoffs": np.array(self._payoffs),
             "of": np.array([self._roster.row(user) for user in self._users], dtype=np.int64),
@@ -232,20 +227,14 @@ class MCNB(Policy):
 
     def restore(self, tensors: Tensors) -> None:
         """Restore what `tensors` returned."""
-        names, h, d = unpack_ids(tensors, "users"), self.hidden, self.n_features
-        n = len(names)
-        inner, outer = (
-            take(tensors, "inner", "f", (n + 1, h, d + 1)),
-            take(tensors, "outer", "f", (n + 1, h + 1)),
-        )
-        of = take(tensors, "of", "i", (None,))
-        contexts = take(tensors, "contexts", "f", (len(of), d + 1))
+        names, of = unpack_ids(tensors, "users"), take(tensors, "of", "i", (None,))
+        n, size = len(names), len(self._meta)
+        nets, meta = take(tensors, "nets", "f", (n, size)), take(tensors, "meta", "f", (size,))
+        contexts = take(tensors, "contexts", "f", (len(of), self.n_features + 1))
         payoffs = take(tensors, "payoffs", "f", (len(of),))
         if len(of) and (of.min() < 0 or of.max() >= n):
             raise FileError("the model file has a payoff of a user who is not known")
-        self._roster = Roster(names)
-        self._inner, self._outer = inner[:n].copy(), outer[:n].copy()
-        self._meta = (inner[n].copy(), outer[n].copy())
+        self._roster, self._nets, self._meta = Roster(names), nets.copy(), meta.copy()
         self._contexts, self._payoffs = list(contexts.copy()), payoffs.tolist()
         self._users = [names[row] for row in of.tolist()]
 
@@ -254,9 +243,15 @@ def _with_constant(vectors: Any) -> Floats:
     return np.column_stack([vectors, np.ones(len(vectors))])
 
 
-def _answers(net: Net, x: Floats) -> tuple[Floats, Floats]:
+def _parts(net: Floats, d: int) -> tuple[Floats, Floats]:
+    """Return the weights of the hidden units, (hidden, d), and those of the answer, (hidden + 1,), as views."""
+    hidden = (len(net) - 1) // (d + 1)
+    return net[: hidden * d].reshape(hidden, d), net[hidden * d :]
+
+
+def _answers(net: Floats, x: Floats) -> tuple[Floats, Floats]:
     """Return the answer to each candidate, and the squared length of its gradient by the weights."""
-    inner, outer = net
+    inner, outer = _parts(net, x.shape[1])
     middle = x @ inner.T
     shown = np.maximum(middle, 0)
     slope = (
@@ -265,11 +260,13 @@ def _answers(net: Net, x: Floats) -> tuple[Floats, Floats]:
     return shown @ outer[:-1] + outer[-1], slope
 
 
-def _slopes(net: tuple[Floats, Floats], x: Floats, payoff: float) -> tuple[float, tuple[Floats, Floats]]:
-    """Return the error at one payoff, and the gradient of its square by the weights."""
-    inner, outer = net
+def _slope(net: Floats, x: Floats, payoff: float, slope: Floats) -> float:
+    """Return the error at one payoff, and put the gradient of its square by the weights into `slope`."""
+    inner, outer = _parts(net, len(x))
+    to_inner, to_outer = _parts(slope, len(x))
     middle = inner @ x
     shown = np.maximum(middle, 0)
     error = float(shown @ outer[:-1] + outer[-1]) - payoff
-    back = 2 * error * outer[:-1] * (middle > 0)
-    return error, (np.outer(back, x), 2 * error * np.append(shown, 1.0))
+    np.outer(2 * error * outer[:-1] * (middle > 0), x, out=to_inner)
+    to_outer[:-1], to_outer[-1] = 2 * error * shown, 2 * error
+    return error
