@@ -11,6 +11,7 @@ import coterie
 from coterie import VW, Action, Candidates
 from coterie.errors import ContextError, FileError, MissingExtraError, ParameterError
 from coterie.policies import vw as module
+from coterie.policies.base import vowpal_options
 from coterie.policies.base.batch import Batch, run_one_by_one
 from coterie.policies.vw import SETTINGS
 
@@ -149,6 +150,22 @@ def test_a_model_with_other_options_is_not_opened(tmp_path: Path) -> None:
 
 def test_without_the_package_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_spec("vowpalwabbit") is not None
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(vowpal_options, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'coterie\[rivals\]'"):
         VW(one_hot=True)
+
+
+def test_it_takes_vowpal_wabbits_own_arguments() -> None:
+    """Options about namespaces are ours; those that could read or write files are refused, and nonsense too."""
+    policy = VW(one_hot=True, arguments="--cb_explore_adf --epsilon 0.4 -q GT --ignore A --dsjson -b 18")
+    for _ in range(50):
+        policy.learn("ann", "jazz", 1.0)
+        policy.learn("ann", "news", 0.0)
+    assert policy.decide("ann", ["news", "jazz"]).probability.tolist() == pytest.approx([0.2, 0.8])
+    for wrong, why in (
+        ("--cb_explore_adf -f /tmp/x", "--f is no option"),
+        ("--epsilon 0.2", "expected --cb_explore_adf"),
+        ("--cb_explore_adf --cb_type nonsense", "Vowpal Wabbit refuses"),
+    ):
+        with pytest.raises(ParameterError, match=why):
+            VW(one_hot=True, arguments=wrong)

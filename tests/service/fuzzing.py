@@ -22,6 +22,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from coterie.policies import POLICIES
+from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.http.keys import Keyring
@@ -54,7 +55,7 @@ WORDS = (
 MODEL = "/personalizer/v1.0/model"
 RARE = 0.02  # how often a valid part is replaced by something broken
 PARTS = ("clicked", "bought", "seconds")
-SERVED = [name for name, kind in POLICIES.items() if kind.replays]
+SERVED = [name for name in POLICIES if name != "vw" or is_installed()]
 
 
 class Fuzzer:

@@ -16,14 +16,13 @@ import tempfile
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple, final
 from urllib.parse import quote
 
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.errors import FileError, MissingExtraError, ParameterError
+from coterie.errors import FileError, ParameterError
 from coterie.models.batches import names_of, no_outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user, read_payoff
@@ -35,6 +34,7 @@ from coterie.policies.base.calls import ANONYMOUS
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
+from coterie.policies.base.vowpal_options import SPACES, open_vowpal, read_bandit
 
 # Azure Personalizer's old default, and four settings that do well on some datasets.
 SETTINGS: dict[str, str] = {
@@ -74,6 +74,9 @@ class VW(Policy):
     setting
         One of five: Personalizer's old default, epsilon 0.05, a fast and a slow learning rate with epsilon 0.02, and
         SquareCB.
+    arguments
+        Vowpal Wabbit's own arguments, in place of a setting: "--cb_explore_adf --epsilon 0.2 --cb_type mtr". There
+        are two namespaces, which are always paired, so options that name namespaces (-q, --ignore, …) have no effect.
     seed
         Seed of the choices: an integer, or a numpy.random.Generator.
 
@@ -92,11 +95,11 @@ class VW(Policy):
     name = "vw"
     reference = "Vowpal Wabbit, https://vowpalwabbit.org"
     takes_both: ClassVar[bool] = True
-    replays: ClassVar[bool] = False  # a payoff is learned with the list it was chosen from
 
     n_features: int | None = None
     one_hot: bool = False
     setting: str = "squarecb"
+    arguments: str | None = None
     seed: Seed = 0
     rng: np.random.Generator = field(init=False)
 
@@ -106,7 +109,7 @@ class VW(Policy):
         self._kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = self._kind
         self.rng = make_rng(self.seed)
-        self._vw = _open([*SETTINGS[self.setting].split(), *FIXED])
+        self._vw = _open([*_words(self.setting, self.arguments), *FIXED])
         self._label_type = self._vw.get_label_type().value
         self._last: LastDecision | None = None
         self._texts: dict[tuple[Hashable, bytes], str] = {}  # cached lines of items with features
@@ -234,7 +237,8 @@ class VW(Policy):
         # A model file holds options, which could name files to write: only our own options are allowed.
         if _options(model) != _options(_saved(self._vw)):
             raise FileError(
-                f"the model in the file is not Vowpal Wabbit's with setting={self.setting!r}, or of another version"
+                f"the model in the file is not Vowpal Wabbit's with setting={self.setting!r} and "
+                f"arguments={self.arguments!r}, or of another version"
             )
         self._vw = _reopened(model)
         self._known, self._last = known, None
@@ -249,11 +253,17 @@ class VW(Policy):
         super().__setstate__({**state, "_vw": _reopened(state["_vw"])})
 
 
+def _words(setting: str, arguments: str | None) -> list[str]:
+    """Return the options for a setting, or for arguments: those about namespaces and memory are ours."""
+    if arguments is None:
+        return SETTINGS[setting].split()
+    options = [one for one in read_bandit(arguments) if one.name not in (*SPACES, "bit_precision")]
+    return [*(word for option in options for word in option.words), "-q", "UA"]
+
+
 def _open(options: list[str]) -> Any:
     """Return a Vowpal Wabbit."""
-    if find_spec("vowpalwabbit") is None:
-        raise MissingExtraError("the policy vw needs vowpalwabbit: pip install 'coterie[rivals]'")
-    return import_module("vowpalwabbit").Workspace(arg_list=[*options, *ALWAYS])
+    return open_vowpal([*options, *ALWAYS])
 
 
 def _saved(vw: Any) -> bytes:
@@ -273,7 +283,7 @@ def _reopened(model: bytes) -> Any:
             file.write(model)
         try:
             return _open(["-i", path])
-        except RuntimeError as error:
+        except ParameterError as error:
             raise FileError(f"Vowpal Wabbit cannot read the model in the file ({error})") from error
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
+from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
@@ -214,12 +215,7 @@ def test_a_policy_that_does_not_exist_is_refused() -> None:
         bandit(parameters={"nope": 1})
 
 
-def test_a_policy_that_cannot_be_replayed_is_refused() -> None:
-    with pytest.raises(ParameterError, match="'vw' cannot be served"):
-        bandit(policy="vw")
-
-
-@pytest.mark.parametrize("policy", [name for name, kind in POLICIES.items() if kind.replays])
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "vw" or is_installed()])
 def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
     """R4, for any policy of the library."""
     config = Config(

@@ -5,6 +5,7 @@ import pytest
 
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
+from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import possible
 from coterie.service.core.question import Action, Question
@@ -23,7 +24,7 @@ def served() -> list[tuple[str, dict[str, bool], bool]]:
     """Every policy that the service can run, also by draws, over ids and over features."""
     found = []
     for name, kind in POLICIES.items():
-        if not kind.replays:
+        if name == "vw" and not is_installed():
             continue
         given: list[dict[str, bool]] = [{}]
         if hasattr(kind, "thompson") or name == "cab":

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from coterie.errors import FileError
+from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core import records
 from coterie.service.core.records import Rank, Tick, encode, flatten, pack
@@ -72,7 +73,16 @@ def test_sqlite_syncs_through_the_drives_cache_where_a_plain_sync_does_not(tmp_p
             assert store._write.execute(f"PRAGMA {pragma}").fetchone() == (1,)
 
 
-def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open) -> None:
+VOWPAL = {"arguments": "--cb_explore_adf --quadratic GT --ignore A --epsilon 0.2 --cb_type mtr -b 18"}
+NEEDS_VW = pytest.mark.skipif(not is_installed(), reason="vowpalwabbit is not installed")
+
+
+@pytest.mark.parametrize(
+    "challenger",
+    [Challenger("linucb", 0.4), pytest.param(Challenger("vw", 0.4, VOWPAL), marks=NEEDS_VW)],
+    ids=["linucb", "vw"],
+)
+def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open, challenger: Challenger) -> None:
     """Once from the snapshot and the log after it, once from the whole log."""
     states: list[bytes] = []
 
@@ -86,9 +96,10 @@ def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open) -> None:
         states.append(snapshot.dump(recover(coordinator.store)))
         states.append(snapshot.dump(recover(coordinator.store, from_empty=True)))
         assert coordinator.bandit.challenger is not None
+        assert coordinator.bandit.challenger.policies.learned > 5
         assert coordinator.bandit.trial is not None
 
-    config = Config(holdback=0.2, challenger=Challenger("linucb", 0.4))
+    config = Config(holdback=0.2, challenger=challenger)
     with_coordinator(Settings(config=config), work, Clock(), again())
     assert states[0] == states[1] == states[2]
 

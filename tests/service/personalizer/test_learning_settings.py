@@ -13,6 +13,7 @@ from msgspec import UNSET
 from coterie.data.logs.interactions import Interaction, InteractionLog
 from coterie.errors import ParameterError
 from coterie.evaluation import evaluate
+from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.core.question import Action, Question, without_ignored
 from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.job_queue import Evaluations
@@ -26,7 +27,7 @@ RECORDED = (
     "--cb_explore_adf --quadratic GT --quadratic MR --quadratic OR --ignore A --cb_type ips --epsilon 0.2"
 )
 TIMES = {"startTime": "2000-01-01", "endTime": "2100-01-01"}
-NEEDS_VW = pytest.mark.skipif(not vowpal.is_installed(), reason="vowpalwabbit is not installed")
+NEEDS_VW = pytest.mark.skipif(not is_installed(), reason="vowpalwabbit is not installed")
 
 
 def rank(client: TestClient[Any], event: str, mobile: bool) -> str:

@@ -79,7 +79,6 @@ class Policy(ABC):
     _lock: RLock  # held by every public method while it runs
     _known: dict[Hashable, None]  # the known users, unless a policy keeps them in another way
     _offered: Any = ()  # what `choose` was given last
-    replays: ClassVar[bool] = True  # whether the same payoffs in the same order give the same state
     takes_names: ClassVar[bool] = False  # whether contexts may combine ids, named features and a context
     n_features: int | None = None  # how long vectors are, if it reads vectors
     one_hot: bool = False  # whether it reads ids

@@ -84,10 +84,6 @@ def make_policy(config: Config, kind: Kind, engine: Engine | None = None) -> Pol
     """Return the configured policy, empty."""
     if config.policy not in POLICIES:
         raise ParameterError(f"policy is {config.policy!r}, expected one of {', '.join(sorted(POLICIES))}")
-    if not POLICIES[config.policy].replays:
-        raise ParameterError(
-            f"the policy {config.policy!r} cannot be served: its state cannot be made again from the log of payoffs"
-        )
     given: dict[str, Any] = {}
     if kind == "items":
         given["one_hot"] = True

@@ -172,7 +172,9 @@ class Evaluations:
         if one.policy == vowpal.NAME:
             way = "Personalizer's applyFromEvaluation applies what has a counterpart here"
             raise Problem(
-                422, "not_applicable", f"{policy!r} is Vowpal Wabbit's, which cannot be served; {way}"
+                422,
+                "not_applicable",
+                f"{policy!r} is Vowpal Wabbit's, which is served with other features; {way}",
             )
         await self.coordinator.configure(with_policy(self.coordinator.bandit.config, one))
         log.info(

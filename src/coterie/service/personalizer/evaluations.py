@@ -14,12 +14,12 @@ from msgspec import Struct
 
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
+from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import new_event_id
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, milliseconds
 from coterie.service.evaluations.search import policies_of
 from coterie.service.evaluations.vowpal import NAME as VOWPAL
-from coterie.service.evaluations.vowpal import is_installed
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.compatible import IN_QUERY, PREFIX, Refusal, every_form, in_path, names_version
 from coterie.service.ids import RULE, decode_id, is_id

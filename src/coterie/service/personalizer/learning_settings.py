@@ -1,7 +1,8 @@
 """Personalizer's learning settings, which are Vowpal Wabbit's arguments, and what of them has a counterpart here.
 
-Evaluations run Vowpal Wabbit itself where it is installed. It cannot be served. So a service with such a policy goes
-on with its own, and takes over the exploration (`--epsilon`) and the features to leave out (`--ignore`).
+Evaluations run Vowpal Wabbit itself where it is installed, and so does a challenger with the policy `vw`. A service
+that is sent such settings goes on with its own policy, and takes over the exploration (`--epsilon`) and the features
+to leave out (`--ignore`).
 """
 
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from coterie.errors import ParameterError
-from coterie.service.evaluations.vowpal import Option, is_vowpal, read_options
+from coterie.policies.base.vowpal_options import Option, is_vowpal, read_options
 from coterie.service.settings import Config
 
 MAPPED = "x-coterie-policy"  # the header that says what was mapped
