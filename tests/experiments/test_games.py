@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +32,10 @@ ROUNDS = 100  # of a game with shuffled payoffs
 def test_every_game_is_a_dataset_or_a_world() -> None:
     assert len(SHORT) >= 20
     assert len([name for name in SHORT if name in DATASETS]) >= 14
-    for game in GAMES.values():
+    page = (Path(__file__).parents[2] / "docs" / "contest.md").read_text(encoding="utf-8")
+    for name, game in GAMES.items():
         assert game.data in DATASETS or game.data in WORLDS
+        assert f"`{name}`" in page
 
 
 def test_every_rival_tries_the_same_number_of_settings() -> None:
