@@ -101,6 +101,14 @@ def test_a_reward_may_have_parts(kind: Any, proxy: Proxy) -> None:
             client.reward(ranked, parts={"clicked": 1.0})
 
 
+def test_a_reward_may_have_the_real_cost(kind: Any, proxy: Proxy) -> None:
+    with kind(proxy.url, **PATIENT) as client:
+        ranked = client.rank("bob", [{"id": "large", "cost": 0.5}])
+        assert client.reward(ranked, 0.5, cost=0.25) == "applied"
+        with pytest.raises(ServiceError, match="cost"):  # so it was sent
+            client.reward(ranked, 0.5, cost=-1.0)
+
+
 def test_a_batch_of_rewards_survives_a_proxy_that_loses_a_third(kind: Any, proxy: Proxy) -> None:
     with kind(proxy.url, **PATIENT) as client:
         events = [client.rank(f"user {k}", ACTIONS) for k in range(12)]

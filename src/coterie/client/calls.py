@@ -179,11 +179,15 @@ def rank_call(
 
 
 def reward_call(
-    event: Event, value: float | None, reward_id: str | None, parts: Mapping[str, float] | None
+    event: Event,
+    value: float | None,
+    reward_id: str | None,
+    parts: Mapping[str, float] | None,
+    cost: float | None,
 ) -> Call[Outcome]:
     """Return the request of a reward; its own id tells a second attempt from a second reward."""
-    body: dict[str, Any] = {} if value is None else {"value": value}
-    body |= {"parts": dict(parts)} if parts else {}
+    said = {"value": value, "parts": dict(parts) if parts else None, "cost": cost}
+    body: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
     content = _json(body | {"rewardId": uuid.uuid4().hex if reward_id is None else reward_id})
     known: Outcome | None = "not_sent" if _is_fallback(event) else None
     return Call("POST", f"{_path(event)}/reward", content, lambda told: told["outcome"], known)

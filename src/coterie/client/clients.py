@@ -28,8 +28,25 @@ from coterie.errors import CoterieError
 T = TypeVar("T")
 
 
+class _Connected:
+    """What both clients are made from."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = 1.0,
+        within: float = 5.0,
+        attempts: int = 5,
+        **options: Any,
+    ) -> None:
+        self.limits = Limits(timeout, within, attempts)
+        self._http, self._failures = connection(type(self).__name__, url, key, options)
+
+
 @final
-class Client:
+class Client(_Connected):
     """Asks a coterie service for decisions, and sends it rewards; it tries again if an answer gets lost.
 
     url
@@ -52,19 +69,6 @@ class Client:
     >>> client = Client("http://127.0.0.1:8080", key="ck_example", within=0.5)
     >>> client.close()
     """
-
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        timeout: float = 1.0,
-        within: float = 5.0,
-        attempts: int = 5,
-        **options: Any,
-    ) -> None:
-        self.limits = Limits(timeout, within, attempts)
-        self._http, self._failures = connection("Client", url, key, options)
 
     def rank(
         self,
@@ -90,9 +94,13 @@ class Client:
         value: float | None = None,
         reward_id: str | None = None,
         parts: Mapping[str, float] | None = None,
+        cost: float | None = None,
     ) -> Outcome:
-        """Say what a decision was worth, from -1 to 1, or in named parts; for a fallback nothing is sent."""
-        return self._send(reward_call(event, value, reward_id, parts))
+        """Say what a decision was worth, from -1 to 1, or in named parts; for a fallback nothing is sent.
+
+        `cost` is what the shown action really cost, if that was not known before.
+        """
+        return self._send(reward_call(event, value, reward_id, parts, cost))
 
     def reward_many(self, rewards: Sequence[tuple[Event, float]]) -> list[Outcome | CoterieError]:
         """Send many rewards at once, and return what became of each; an error stands in the place of its outcome."""
@@ -146,7 +154,7 @@ class Client:
 
 
 @final
-class AsyncClient:
+class AsyncClient(_Connected):
     """Asks a coterie service for decisions, and sends it rewards, as `Client` does; its methods are awaited.
 
     The parameters url, key, timeout, within and attempts are those of `Client`; options are further arguments of
@@ -158,19 +166,6 @@ class AsyncClient:
     >>> asyncio.run(main())
     0.5
     """
-
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        timeout: float = 1.0,
-        within: float = 5.0,
-        attempts: int = 5,
-        **options: Any,
-    ) -> None:
-        self.limits = Limits(timeout, within, attempts)
-        self._http, self._failures = connection("AsyncClient", url, key, options)
 
     async def rank(
         self,
@@ -192,9 +187,10 @@ class AsyncClient:
         value: float | None = None,
         reward_id: str | None = None,
         parts: Mapping[str, float] | None = None,
+        cost: float | None = None,
     ) -> Outcome:
-        """Say what a decision was worth, from -1 to 1, or in named parts; for a fallback nothing is sent."""
-        return await self._send(reward_call(event, value, reward_id, parts))
+        """Say what a decision was worth, as `Client.reward` does."""
+        return await self._send(reward_call(event, value, reward_id, parts, cost))
 
     async def reward_many(self, rewards: Sequence[tuple[Event, float]]) -> list[Outcome | CoterieError]:
         """Send many rewards at once, and return what became of each; an error stands in the place of its outcome."""
