@@ -1,6 +1,8 @@
 """Numbers of any size in requests, logs, snapshots and model files: nothing that is accepted may kill."""
 
 import logging
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,30 @@ def test_a_model_file_out_of_range_is_refused_and_changes_nothing(name: str, val
     assert (snapshot.dump(made), made.position) == (before, position)
 
 
+def test_after_a_model_file_with_a_tiny_number_everybody_is_served() -> None:
+    """A division by such a number is not finite, so it counts as 0, which is refused where one divides."""
+    made = bandit()
+    for k in range(12):
+        decide(made, featured(f"e{k}", 1.0 + k, 1.0 / (1 + k)))
+        made.reward(f"e{k}", float(k % 3 == 0), START)
+    content = export_model(made)
+    names = [name for name, tensor in load(content).items() if tensor.dtype.kind == "f" and tensor.size]
+    assert "model.block_fitted" in names
+    done = 0
+    for name in names:
+        with suppress(FileError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import_model(hostile(content, name, 5e-324), made, START)
+            done += 1
+        for k in range(8):
+            one = decide(made, featured(f"{name} {k}", 2.0, 3.0, f"user {k % 2}"))
+            assert 0 < one.probability <= 1, name
+            made.reward(one.event, 1.0, START)
+        tensors = made.policies.made()["model"].tensors()
+        assert all(np.isfinite(tensor).all() for tensor in tensors.values() if tensor.dtype.kind == "f"), name
+    assert done > 1
+
+
 def test_an_import_in_the_log_that_cannot_be_used_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     made = bandit()
     decide(made, featured("one", 1.0))
@@ -191,16 +217,32 @@ def test_a_snapshot_is_as_finite_as_the_state(tmp_path: Path) -> None:
         assert snapshot.dump(snapshot.restore(state, None, store.piece)) == snapshot.dump(made)
 
 
-def test_a_function_outside_of_its_domain_skips_the_payoff(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "error", [ValueError("math domain error"), KeyError("a fault"), IndexError("of ours")]
+)
+def test_whatever_a_policy_raises_skips_the_payoff(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = bandit(policy="linucb")
     decide(made, Question("e1", "ann", [Action("a"), Action("b")]))
 
     def learn(*_: object) -> int:
-        raise ValueError("math domain error")
+        raise error
 
     monkeypatch.setattr(POLICIES["linucb"], "learn", learn)
     made.reward("e1", 1.0, START + 1)
     assert made.skipped == 1
-    assert "was not learned: math domain error" in caplog.text
+    assert f"was not learned: {error}" in caplog.text
+
+
+def test_too_little_memory_in_one_process_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process learns the payoff, so this one must end: its state would be another."""
+    made = bandit(policy="linucb")
+    decide(made, Question("e1", "ann", [Action("a"), Action("b")]))
+
+    def learn(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(POLICIES["linucb"], "learn", learn)
+    with pytest.raises(MemoryError):
+        made.reward("e1", 1.0, START + 1)

@@ -56,6 +56,7 @@ FIXED = {
     "the smallest feature's value": ranges.TINY,
     "a policy's parameter": ranges.MOST_SET,
     "a number in a model file": ranges.MOST_STORED,
+    "the smallest number in a model file": ranges.LEAST_STORED,
     "events in one call of Personalizer's `/logs`": event_batch.MOST,
     "policies of an evaluation": job_queue.MOST_POLICIES,
     "automatic evaluations": job_queue.AUTOMATIC,

@@ -139,7 +139,7 @@ class UserGraph:
         tree = take(tensors, "tree", "u", (0 if self.complete else len(pairs),))
         n_pools = int(home.max(initial=-1)) + 1
         low, high = pairs.min(axis=1), pairs.max(axis=1)
-        sound = (low >= 0).all() and (high < n_rows).all() and (low < high).all()
+        sound = n_pools <= n_rows and (low >= 0).all() and (high < n_rows).all() and (low < high).all()
         sound = sound and len(np.unique(low * n_rows + high)) == len(pairs)
         sound = sound and np.array_equal(np.unique(home), np.arange(n_pools))
         if not (sound and self._connects(pairs, tree, home, n_pools)):

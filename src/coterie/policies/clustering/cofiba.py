@@ -281,7 +281,9 @@ class COFIBA(NumberedUsers):
         for edges, graph in ((deleted, user_graph), (gone, item_graph)):
             if not ((edges >= 0) & (edges < len(graph.ends))).all():
                 raise FileError("the model file deletes edges that are not there")
-        if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used):
+        if len(set(keys)) != len(keys) or not set(cluster.tolist()) <= set(used) == set(
+            range(max(len(used), 1))
+        ):
             raise FileError("the items in the model file contradict each other")
         self.user_rows.rows = read_rows(self.user_rows, tensors, len(names))
         self._roster = Roster(names)

@@ -183,6 +183,9 @@ class DynUCB(PooledRows):
             raise FileError(f"the model file assigns a user to a cluster that is not one of {self.k}")
         self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         self.pools.rows = self.pools.restore("cluster", tensors, self.k)
+        together = np.bincount(home, self.user_rows.rows.times[: len(names)], self.k)
+        if not np.array_equal(together, self.pools.rows.times[: self.k]):
+            raise FileError("the clusters in the model file have learned other payoffs than their users")
         self._roster = Roster(names)
         self._home = np.concatenate([home, np.zeros(16, dtype=np.int64)])
         self._sizes = np.bincount(home, minlength=self.k)

@@ -247,7 +247,7 @@ class SCLUB(PooledRows):
         home = take(tensors, "home", "i", (len(names),))
         checked = take(tensors, "checked", "u", (len(names),))
         n_clusters = int(home.max(initial=-1)) + 1
-        if not np.array_equal(np.unique(home), np.arange(n_clusters)):
+        if n_clusters > len(names) or not np.array_equal(np.unique(home), np.arange(n_clusters)):
             raise FileError("the clusters in the model file are not numbered without gaps")
         self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         pools = self.pools.restore("cluster", tensors, n_clusters)

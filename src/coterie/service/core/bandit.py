@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from coterie.data.logs.interactions import SHARED
-from coterie.errors import FileError
+from coterie.errors import FileError, UnavailableError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
 from coterie.service.core.budget import Spending, is_tight, with_budget
@@ -61,8 +61,7 @@ from coterie.service.trial.assignment import (
 from coterie.service.trial.lift import Sums, Trial
 
 SECRET = 48  # bytes
-# Of policies, for what they cannot learn, also of a mathematical function outside of its domain.
-REFUSALS = (ArithmeticError, ValueError, FileError)
+PASSED_ON = (MemoryError, UnavailableError)  # not the same in every process that applies the record
 STATES: dict[int, State] = {
     WAITING: "waiting",
     DEFERRED: "deferred",
@@ -452,7 +451,7 @@ class Bandit:
             self.remembered.drop_event(self.events[record.event])
         try:
             paid = paid_for(record, self.config)
-        except REFUSALS as error:
+        except Exception as error:
             paid = Paid()
             self._skip(f"the features of event {record.event!r}", error)
         known = self.policies.known_items
@@ -643,7 +642,11 @@ class Bandit:
             return 0  # a user who was evicted while the event waited stays so
         try:
             return self.policies.learn(user, paid, value, self.config)
-        except REFUSALS as error:
+        except PASSED_ON:
+            raise
+        except (
+            Exception
+        ) as error:  # whatever a policy cannot learn must not end the service, nor its next start
             self._skip(what, error)
             return 0
 

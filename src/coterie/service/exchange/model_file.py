@@ -11,6 +11,7 @@ from safetensors.numpy import load, save
 
 from coterie.errors import FileError
 from coterie.models.files import Tensors, content_checksum, pack_ids, unpack_ids
+from coterie.models.ranges import LEAST_STORED
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policies import restore_policy
 from coterie.service.core.policy_config import KINDS, Kind, make_policy
@@ -119,7 +120,7 @@ def _part(
     own = {k.removeprefix(f"{kind}."): v for k, v in tensors.items() if k.startswith(f"{kind}.")}
     if kind not in header.learned:
         return None
-    own = {name: _renumbered(tensor, number_of) for name, tensor in own.items()}
+    own = {name: _renumbered(_without_tiny(tensor), number_of) for name, tensor in own.items()}
     policy = make_policy(config, kind)
     restore_policy(policy, own)
     items = unpack_ids(own, "items") if kind == "items" and "items" in own else []
@@ -129,6 +130,11 @@ def _part(
     if not set(policy.users) <= set(number_of.values()) or not 0 <= header.learned[kind] < 2**53:
         raise FileError("the model file contradicts itself")
     return header.learned[kind], save({k: np.ascontiguousarray(v) for k, v in policy.tensors().items()})
+
+
+def _without_tiny(tensor: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with 0 for numbers that are so small that a division by them may not be finite."""
+    return np.where(np.abs(tensor) < LEAST_STORED, 0.0, tensor) if tensor.dtype.kind == "f" else tensor
 
 
 def _renumbered(tensor: NDArray[Any], number_of: Mapping[str, int]) -> NDArray[Any]:
