@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -55,11 +56,66 @@ def test_workers_share_port_and_store_and_one_that_dies_is_started_again(tmp_pat
     assert "ended with -9" in said
 
 
+@pytest.fixture
+def _own_signals() -> Iterator[None]:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_own_signals")
 def test_after_too_many_deaths_the_parent_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "PAUSE", 0.0)
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    assert Workers(2, lambda *_: os._exit(7)).run() == 1
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_signal_just_after_a_fork_ends_that_worker_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = os.fork
+
+    def fork_and_stop() -> int:
+        made = fork()
+        if made:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)  # so that it is handled, if it is not blocked
+        return made
+
+    monkeypatch.setattr(os, "fork", fork_and_stop)
+    assert Workers(3, lambda *_: signal.pause()).run() == 0
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_worker_that_does_not_end_after_a_signal_is_killed() -> None:
+    def work(number: int, again: bool) -> None:
+        if number == 0:
+            os.kill(os.getppid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    assert Workers(2, work, within=0.5).run() == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_workers_end_when_their_parent_is_killed() -> None:
+    parent = os.fork()
+    if not parent:
+        Workers(2, lambda *_: signal.pause()).run()
+        os._exit(0)
+    end = time.monotonic() + PATIENCE
+    while len(found := children(parent)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    while any(is_running(one) for one in found):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process runs, and is not one that nobody has waited for."""
     try:
-        assert Workers(2, lambda *_: os._exit(7)).run() == 1
-    finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGINT, before[1])
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

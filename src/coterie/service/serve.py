@@ -47,7 +47,9 @@ def serve(settings: Settings, demo: bool = False) -> None:
             # nobody serves, one of them says that it starts; the others take connections when they are ready.
             serve_on(settings, sockets, demo and number == 0, number == 0 and not again)
 
-        code = Workers(settings.workers, work).run()
+        code = Workers(
+            settings.workers, work, 2 * settings.stop_within + 10
+        ).run()  # requests, then a snapshot
         if code:
             sys.exit(code)
 
