@@ -69,15 +69,15 @@ class BrokenError(StoreError):
     said = "a write to the store failed; the service ends, and a restart reads what was kept"
 
 
-def keep_trying(work: Callable[..., T], *arguments: Any, stop: Callable[[], bool] = lambda: False) -> T:
+def keep_trying(work: Callable[..., T], *arguments: Any, patience: float | None = None) -> T:
     """Return what work returns that may be repeated; while it raises PassingError, try again for some seconds."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + (PATIENCE if patience is None else patience)
     pause, longest = PAUSES
     while True:
         try:
             return work(*arguments)
         except PassingError:
-            if stop() or time.monotonic() + pause > end:
+            if time.monotonic() + pause > end:
                 raise
             time.sleep(pause)
             pause = min(2 * pause, longest)

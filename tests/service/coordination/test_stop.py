@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from coterie.bench.service.loadtest import Plan, Tally, lost, press
+from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
-from tests.service.helpers import opened
+from tests.service.helpers import ask, opened, settings_of, with_coordinator
 from tests.service.process import service
 
 
@@ -44,3 +45,17 @@ def test_strangers_are_not_served_without_a_key(tmp_path: Path) -> None:
         service("--store", str(tmp_path / "log.db"), environment={"COTERIE_HOST": "0.0.0.0"}),
     ):
         pass
+
+
+def test_what_nobody_waits_for_any_more_is_not_written(tmp_path: Path) -> None:
+    """Else a stop would write, or try to, what clients have given up while the store was away."""
+
+    async def live(coordinator: Coordinator) -> None:
+        asked = [asyncio.create_task(coordinator.rank(ask(f"e{k}"))) for k in range(3)]
+        while coordinator.sequencer.queued < 3:
+            await asyncio.sleep(0)
+        asked[1].cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert list(coordinator.bandit.events) == ["e0", "e2"]
+
+    with_coordinator(settings_of(tmp_path / "log.db"), live)

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import pytest
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Activate, Rank, Reward, flatten
+from coterie.service.core.records import Activate, Rank, Reward, Tick, encode, flatten, pack
 from coterie.service.log.erasure import Scrubber, scrub
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Store
+from coterie.service.log.store import Append, Store
 from coterie.service.problems import Problem
 from coterie.service.settings import Config, Settings
 from coterie.service.snapshots import snapshot
@@ -269,3 +270,22 @@ def test_a_scrubber_without_users_changes_nothing() -> None:
     made = bandit()
     record = decide(made, ask("e"))
     assert Scrubber([]).clean(1, record) is record
+
+
+def test_others_commit_while_an_erasure_waits_for_a_reader(tmp_path: Path) -> None:
+    """A backup reads for long, and the write-ahead log can be emptied only after it."""
+    path = str(tmp_path / "log.db")
+    with (
+        closing(SqliteStore(path, shared=True)) as one,
+        closing(SqliteStore(path, shared=True)) as two,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        one.append(Append(pack(0, [encode(Tick(0))])))
+        with closing(SqliteStore(path, moment=True)) as reader:
+            two.append(Append(pack(1, [encode(Tick(1))])))
+            emptying = pool.submit(one.scrubbed, [])
+            for first in range(2, 12):
+                two.append(Append(pack(first, [encode(Tick(first))])))
+            assert not emptying.done()
+            assert reader.end() == 1
+        emptying.result()

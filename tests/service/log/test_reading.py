@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pytest
@@ -13,9 +14,10 @@ from coterie.cli.app import app
 from coterie.errors import FileError
 from coterie.evaluation import open_interactions
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.log.store import Append, open_store, open_to_read
+from coterie.service.log.reading import LogReader
+from coterie.service.log.store import Append, Store, open_store, open_to_read
 from coterie.service.settings import Config, Settings
-from coterie.service.store_errors import StoreError
+from coterie.service.store_errors import PassingError, StoreError
 from tests.service import postgres
 from tests.service.helpers import Clock, ask
 
@@ -92,3 +94,20 @@ def test_a_database_without_a_store_is_named_and_left_as_it_is(server: str) -> N
                 read(server)
         query = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
         assert connection.execute(query).fetchone() == (0,)
+
+
+def test_a_decision_that_is_needed_to_apply_a_record_is_waited_for() -> None:
+    """What is half applied cannot be undone, so a store that is away for a moment must not end the service."""
+    left = [PassingError("away")] * 3
+
+    class Away:
+        def batch_at(self, position: int) -> None:
+            if left:
+                raise left.pop()
+
+    reader = LogReader(cast(Store, Away()))
+    assert reader.decision(0) is None
+    assert not left
+    left.append(PassingError("away"))
+    with pytest.raises(PassingError, match="away"):
+        reader.record(0)  # for a request, which can be sent again

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from litestar.testing import TestClient
@@ -9,6 +10,7 @@ from litestar.testing import TestClient
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
 from coterie.service.core.records import Batch, Tick, encode, pack
+from coterie.service.log import store as store_module
 from coterie.service.log.erasure import scrub
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
@@ -126,3 +128,28 @@ def test_a_wait_of_thirty_days_is_the_longest() -> None:
     made.rank(Question("e", "ann", [Action("a")]), 10**12)
     made.tick(10**12 + 2_591_999_000)
     assert made.reward("e", 1.0, 10**12 + 2_591_999_500) == "applied"
+
+
+def test_a_removal_is_done_in_steps_of_which_each_leaves_a_whole_log(
+    again: Open,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Commits of others come in between; a crash may come there, too."""
+    monkeypatch.setattr(store_module, "REMOVED", 60)
+    store = again()
+    store.make_index()
+    for first in range(0, 40, 2):
+        store.append(Append(pack(first, [encode(Tick(first)), encode(Tick(first))])))
+    seen: list[tuple[int, int]] = []
+    changing = store._changing
+
+    def counted(*given: Any, **more: Any) -> Any:
+        seen.append(store.bounds())
+        return changing(*given, **more)
+
+    monkeypatch.setattr(store, "_changing", counted)
+    store.compact(31)  # inside of a batch, which stays
+    assert store.bounds() == (30, 40)
+    assert len(seen) > 3
+    assert all(first % 2 == 0 for first, _ in seen)
+    assert [batch.first for batch in store.read()] == [30, 32, 34, 36, 38]

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from coterie.service.core.records import Index, Rank, Record, Reward, Tick, encode, pack
-from coterie.service.log.store import Append, Store, open_store
+from coterie.service.log import postgres_store
+from coterie.service.log.store import MAINTENANCE, Append, Store, open_store
 from coterie.service.settings import Config
 from coterie.service.snapshots.recovery import ScrubbedMeanwhileError, relearn
 from coterie.service.store_errors import (
@@ -20,6 +21,7 @@ from coterie.service.store_errors import (
     BrokenError,
     InUseError,
     StaleError,
+    StoreError,
     TakenError,
     keep_trying,
 )
@@ -170,6 +172,51 @@ def test_a_user_may_be_scrubbed_while_the_kept_log_is_learned_anew(url: str) -> 
         assert relearn(store, Config(), 5, owned=False).policies.learned == 0
         with pytest.raises(ScrubbedMeanwhileError, match="record 5 is about an event of another name"):
             relearn(store, Config(), 6, owned=False)
+
+
+def test_whoever_lost_the_lease_because_it_stood_still_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would remove the pieces of the snapshot that another service is writing."""
+    with (
+        postgres.server() as url,
+        closing(open_store(url, shared=True)) as one,
+        closing(open_store(url, shared=True)) as two,
+    ):
+        one.append(_tick(0))
+        assert one.take_lease(MAINTENANCE)
+        one.save_pieces({b"a" * 16: b"of one"})
+        one.save_snapshot(1, b"state of one")
+        assert not two.take_lease(MAINTENANCE)
+        monkeypatch.setattr(postgres_store, "LEASE", 0.0)
+        assert two.take_lease(MAINTENANCE)
+        two.save_pieces({b"b" * 16: b"of two"})
+        for work in (
+            lambda: one.save_pieces({b"c" * 16: b"late"}),
+            lambda: one.save_snapshot(2, b"late"),
+            lambda: one.compact(1),
+            lambda: one.scrubbed([]),
+            lambda: one.rewrite(one.tail(0)[0]),
+        ):
+            with pytest.raises(StoreError, match="another service has taken over"):
+                work()
+        assert b"b" * 16 in two.pieces()
+        assert one.bounds() == (0, 1)
+        assert [position for position, _ in two.snapshots()] == [1]
+        two.save_snapshot(2, b"state of two")
+        one.append(_tick(1))  # what needs no lease goes on
+
+
+def test_a_time_that_was_long_on_its_way_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with postgres.server() as url, closing(open_store(url)) as opened:
+        store: Any = opened
+        before, store._ahead = store._ahead, store._ahead - 3000
+        store.end()
+        assert abs(store._ahead - before) < 3000
+        monkeypatch.setattr(postgres_store, "SURE", 0.0)
+        store._ahead = 7
+        assert store.end() == 0
+        assert store._ahead == 7
 
 
 def test_services_that_start_at_once_make_the_tables_once(url: str) -> None:

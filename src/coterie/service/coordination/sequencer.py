@@ -28,7 +28,7 @@ from coterie.service.core.records import Forget, Rank, Record, Tick, index_of, j
 from coterie.service.core.workload import long_to_apply
 from coterie.service.log.erasure import scrub
 from coterie.service.log.reading import LogReader
-from coterie.service.log.store import Append, Store
+from coterie.service.log.store import MAINTENANCE, Append, Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Durability
@@ -101,7 +101,7 @@ class Sequencer:
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # called when the store fails
         self.on_batch: Callable[[int, float], None] = lambda count, seconds: None  # called with each commit
         # Of snapshots, retention, erasures, and policies that learn the log.
-        self.lease = Lease(store, "maintenance")
+        self.lease = Lease(store, MAINTENANCE)
         # Of the time of day: when applied, and by how much.
         self.jumps: deque[tuple[float, int]] = deque(maxlen=10)
         self._current = time.monotonic()  # when the bandit was last known to be what the log says
@@ -179,6 +179,9 @@ class Sequencer:
                 taken = [self._items.popleft()]
                 while self._items and len(taken) < MOST and not (taken[0].alone or self._items[0].alone):
                     taken.append(self._items.popleft())
+                taken = [
+                    item for item in taken if not item.future.done()
+                ]  # else nobody waits for it any more
                 try:
                     await self._commit(taken)
                 except Exception as error:  # of ours: nobody may wait for ever

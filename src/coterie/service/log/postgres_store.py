@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from coterie.errors import FileError
 from coterie.service.core.records import Index
-from coterie.service.log.store import VERSION, Append, Changes, Options, Store, as_bytes
+from coterie.service.log.store import MAINTENANCE, VERSION, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 from coterie.service.store_errors import (
     AloneError,
@@ -35,6 +35,7 @@ LEASE = 3.0  # seconds without a beat of its holder after which a lease is free
 LOOK = 0.5  # seconds that count at most between two looks at the beat: whoever looks may have been stopped itself
 SILENCE = 5.0  # seconds that the server may take for a short statement
 LONG = 600.0  # and for a long one
+SURE = 1.0  # seconds in which an answer must come for its time to be believed
 
 # Each side notices within 3 s that the other is gone.
 HERE = {"keepalives_idle": 1, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
@@ -69,6 +70,7 @@ ON CONFLICT (name) DO UPDATE SET holder = EXCLUDED.holder, beat = coterie_leases
 WHERE coterie_leases.holder IN ('', EXCLUDED.holder)
    OR (coterie_leases.holder, coterie_leases.beat) = (%(holder)s, %(beat)s)
 """
+HELD = "SELECT 1 FROM coterie_leases WHERE name = %s AND holder = %s FOR SHARE"
 TOOL = """
 INSERT INTO coterie_leases VALUES ('tool', '', 1) ON CONFLICT (name) DO UPDATE SET beat = coterie_leases.beat + 1
 """
@@ -298,8 +300,11 @@ class PostgresStore(Store):
 
     def end(self) -> int:
         """Return the position of the next record to come."""
+        asked = time.monotonic_ns()
         row = self._rows("SELECT next, extract(epoch FROM clock_timestamp()) * 1000 FROM @head")[0]
-        self._ahead = int(row[1]) - time.monotonic_ns() // 1_000_000
+        now = time.monotonic_ns()
+        if self._ahead is None or now - asked < SURE * 1e9:  # else the answer was on its way for unknown long
+            self._ahead = int(row[1]) - now // 1_000_000
         return int(row[0])
 
     # Writing.
@@ -429,7 +434,9 @@ class PostgresStore(Store):
         return name.decode("utf-8", "surrogatepass") if zlib.crc32(name) == checksum else None
 
     @contextmanager
-    def _changing(self, size: int = 0, urgent: bool = False, long: bool = False) -> Iterator[Changes]:
+    def _changing(
+        self, size: int = 0, urgent: bool = False, long: bool = False, leased: bool = False
+    ) -> Iterator[Changes]:
         with self._lock:
             self._check_open()
             try:
@@ -439,6 +446,15 @@ class PostgresStore(Store):
                     session.cursor() as cursor,
                 ):
                     yield Changes(cursor, _translated)
+                    # As the last statement, with a lock on the row: nobody takes the lease before the commit.
+                    if (
+                        leased
+                        and self._shared
+                        and not cursor.execute(HELD, (MAINTENANCE, self._me)).fetchone()
+                    ):
+                        raise StoreError(
+                            "another service has taken over this work, because this one stood still"
+                        )
             except psycopg.Error as error:
                 raise self._named(error, "write") from error
 
@@ -464,7 +480,6 @@ class PostgresStore(Store):
 def _translated(statement: str) -> str:
     """Return a shared statement as PostgreSQL reads it."""
     for theirs, ours in (
-        ("instr(users, ?)", "position(? IN users)"),
         (" WITHOUT ROWID", ""),
         ("@", "coterie_"),
         ("?", "%s"),

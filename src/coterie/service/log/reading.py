@@ -6,6 +6,9 @@ import msgspec
 
 from coterie.service.core.records import Batch, Rank, Record, decode
 from coterie.service.log.store import Store
+from coterie.service.store_errors import keep_trying
+
+PATIENCE = 10.0  # seconds
 
 
 @final
@@ -29,8 +32,11 @@ class LogReader:
         return decode(parts[position - batch.first])
 
     def decision(self, position: int) -> Rank | None:
-        """Return the decision at a position, if the log still has it."""
-        found = self.record(position)
+        """Return the decision at a position, if the log still has it; a store that is away is waited for.
+
+        It is read while a record is applied, which cannot be undone.
+        """
+        found = keep_trying(self.record, position, patience=PATIENCE)
         return found if isinstance(found, Rank) else None
 
     def locate(self, event: str) -> int | None:

@@ -21,6 +21,7 @@ from coterie.service.store_errors import BrokenError, FullError, PassingError, S
 
 APPLICATION = 0x636F7465  # "cote"
 PATIENCE = 1.0  # seconds that other writes let commits of the log go first
+EMPTIED_WITHIN = 10.0  # seconds in which readers let the write-ahead log be emptied
 PAGES = 256  # returned to the file system at a time
 PAGE = 4096  # bytes
 CHECKPOINT = 1000 * PAGE  # bytes written between two checkpoints, as SQLite has it
@@ -67,7 +68,7 @@ class SqliteStore(Store):
             self._written = 0  # about how many bytes since the last checkpoint
             self._prepare()
             # Checkpoints have their own connection, so that commits need not wait for them.
-            self._fold = self._connect()
+            self._fold = self._connect(timeout=0.1)
             self._read = self._connect()
             if self._owned is not None and self._shared:
                 self._owned.share()
@@ -117,13 +118,22 @@ class SqliteStore(Store):
 
     def _clear_free_pages(self) -> None:
         """Empty the write-ahead log, which may still hold old pages; free pages in the file are cleared already."""
-        with self._lock, self._reading:
-            try:
-                busy, *_ = self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            except sqlite3.Error as error:
-                raise _named(error) from error
-        if busy:
-            raise StoreError(f"the write-ahead log of {self.path} is in use by another process; try again")
+        end = time.monotonic() + EMPTIED_WITHIN
+        while True:
+            with self._folding:
+                self._check_open()
+                try:
+                    # Commits of all processes wait for it, so it waits for readers only as long as `_fold` may.
+                    busy, *_ = self._fold.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                except sqlite3.Error as error:
+                    raise _named(error) from error
+            if not busy:
+                return
+            if time.monotonic() > end:
+                raise StoreError(
+                    f"the write-ahead log of {self.path} is in use by another process; try again"
+                )
+            time.sleep(0.05)
 
     def compact(self, before: int) -> None:
         """Remove old batches, and return their pages, some at a time, so that commits need not wait for all."""
@@ -133,7 +143,10 @@ class SqliteStore(Store):
             # without columns after its first step, which frees one page.
             with self._lock:
                 self._check_open()
-                self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+                try:
+                    self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+                except sqlite3.Error as error:
+                    raise _named(error) from error
 
     def version(self) -> int:
         return int(self._rows("PRAGMA user_version")[0][0])
@@ -141,7 +154,10 @@ class SqliteStore(Store):
     def take_lease(self, name: str) -> bool:
         """Take a lease: a lock on a file of its own, which the system releases when the process ends."""
         if name not in self._leases:
-            handle = os.open(f"{self.path}.{name}", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                handle = os.open(f"{self.path}.{name}", os.O_RDWR | os.O_CREAT, 0o600)
+            except OSError as error:
+                raise PassingError(f"the lease {name!r} cannot be taken: {error}") from error
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -169,8 +185,10 @@ class SqliteStore(Store):
         except OSError as error:
             raise FileError(f"cannot open {self.path}: {error}") from error
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10)
+    def _connect(self, timeout: float = 10.0) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, timeout=timeout
+        )
         self._connections.append(connection)
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -234,7 +252,9 @@ class SqliteStore(Store):
             raise FileError(f"{self.path} cannot be read: {error}; restore a backup") from error
 
     @contextmanager
-    def _changing(self, size: int = 0, urgent: bool = False, long: bool = False) -> Iterator[Changes]:
+    def _changing(
+        self, size: int = 0, urgent: bool = False, long: bool = False, leased: bool = False
+    ) -> Iterator[Changes]:
         if urgent:
             self._waiting = True
         else:

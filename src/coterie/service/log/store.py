@@ -25,6 +25,9 @@ VERSION = 3
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
 PAGE_OF_IDS = 10_000  # event ids read at a time
+PAGE_OF_ROWS = 1_000  # rows read at a time of a table that may be long
+REMOVED = 4_000_000  # about how many bytes of the log are removed in one transaction
+MAINTENANCE = "maintenance"  # the lease of snapshots, retention and erasures
 SPARE_IDS = 1_000_000  # of removed events that may stay known
 COLUMNS = {  # of each table, the key first
     "log": "first, count, version, checksum, body",
@@ -130,11 +133,12 @@ class Store(ABC):
 
     @abstractmethod
     def _changing(
-        self, size: int = 0, urgent: bool = False, long: bool = False
+        self, size: int = 0, urgent: bool = False, long: bool = False, leased: bool = False
     ) -> AbstractContextManager[Changes]:
         """Run what is inside as one transaction of about `size` bytes; others let an `urgent` one go first.
 
-        With `long`, a statement inside may take minutes.
+        With `long`, a statement inside may take minutes. If it is `leased`, nothing is changed by a service that has
+        lost the lease MAINTENANCE, because it stood still: another one does its work.
         """
 
     @abstractmethod
@@ -289,15 +293,22 @@ class Store(ABC):
     def batches_of(self, users: Iterable[int]) -> list[int]:
         """Return where the batches begin that have records of some users; a few others may be among them."""
         self.make_index()
-        found: set[int] = set()
-        for user in users:
-            rows = self._rows("SELECT first FROM @batches WHERE instr(users, ?) > 0", user_key(user))
-            found.update(first for (first,) in rows)
-        return sorted(found)
+        keys, found = [user_key(user) for user in users], []
+        for first, named in self._pages("SELECT first, users FROM @batches"):
+            if any(key in named for key in keys):
+                found.append(first)
+        return found
 
     def log_bytes(self) -> int:
         """Return how many bytes the records take."""
-        return int(self._rows("SELECT sum(length(body)) FROM @log")[0][0] or 0)
+        return sum(size for _, size in self._pages("SELECT first, length(body) FROM @log"))
+
+    def _pages(self, query: str) -> Iterator[Any]:
+        """Yield all rows of a table whose key is `first`, in its order, read so that nobody waits for long."""
+        last = -1
+        while rows := self._rows(f"{query} WHERE first > ? ORDER BY first LIMIT {PAGE_OF_ROWS}", last):
+            yield from rows
+            last = rows[-1][0]
 
     @abstractmethod
     def sync(self) -> None:
@@ -345,7 +356,7 @@ class Store(ABC):
 
     def replace_batches(self, first: int, last: int, new: Sequence[Batch]) -> None:
         """Put batches in the place of all that begin from `first` to `last`."""
-        with self._changing(sum(len(batch.body) for batch in new)) as changes:
+        with self._changing(sum(len(batch.body) for batch in new), leased=True) as changes:
             changes.execute("DELETE FROM @log WHERE first >= ? AND first <= ?", (first, last))
             if self.has_index():
                 changes.execute("DELETE FROM @events WHERE position >= ? AND position <= ?", (first, last))
@@ -394,7 +405,7 @@ class Store(ABC):
     def save_pieces(self, new: Mapping[bytes, bytes]) -> None:
         """Keep pieces by name, for a snapshot to come."""
         if new:
-            with self._changing(sum(map(len, new.values()))) as changes:
+            with self._changing(sum(map(len, new.values())), leased=True) as changes:
                 self._insert_pieces(changes, new)
 
     def save_snapshot(
@@ -405,7 +416,7 @@ class Store(ABC):
         Of the older ones the newest stays, or none if `alone`; pieces that no snapshot needs are removed.
         """
         with self._saving:
-            with self._changing(len(row) + sum(map(len, (new or {}).values()))) as changes:
+            with self._changing(len(row) + sum(map(len, (new or {}).values())), leased=True) as changes:
                 self._insert_pieces(changes, new or {})
                 changes.put("snapshots", [(position, zlib.crc32(row), row)])
                 changes.execute(
@@ -425,7 +436,7 @@ class Store(ABC):
         unused = pieces.unused(self.pieces(), rows)
         for start in range(0, len(unused), AT_ONCE):
             some = [(name,) for name in unused[start : start + AT_ONCE]]
-            with self._changing() as changes:
+            with self._changing(leased=True) as changes:
                 changes.executemany("DELETE FROM @pieces WHERE name = ?", some)
 
     def piece(self, name: bytes) -> bytes | None:
@@ -458,7 +469,7 @@ class Store(ABC):
     def scrubbed(self, users: Sequence[int]) -> None:
         """Clear what deleted rows left in free pages, and then note that nothing of these users is left."""
         self._clear_free_pages()
-        with self._changing() as changes:
+        with self._changing(leased=True) as changes:
             changes.executemany("DELETE FROM @scrubs WHERE number = ?", [(user,) for user in users])
 
     def cut(self, at: int) -> int:
@@ -480,7 +491,7 @@ class Store(ABC):
 
         `renamed` has the events of decisions that have another id now, and their positions.
         """
-        with self._changing(len(batch.body)) as changes:
+        with self._changing(len(batch.body), leased=True) as changes:
             changed = changes.execute(
                 "UPDATE @log SET version = ?, checksum = ?, body = ? WHERE first = ? AND count = ?",
                 (batch.version, batch.checksum, batch.body, batch.first, batch.count),
@@ -500,13 +511,26 @@ class Store(ABC):
                 )
 
     def compact(self, before: int) -> None:
-        """Remove batches that end before a position."""
-        which = "FROM @log WHERE first < ? AND first + count <= ?"
-        with self._changing(long=True) as changes:
-            changes.execute(f"DELETE {which}", (before, before))
-            if self.has_index():
-                changes.execute("DELETE FROM @events WHERE position < ?", (before,))
-                changes.execute("DELETE FROM @batches WHERE first < ?", (before,))
+        """Remove batches that end before a position, the oldest first, some at a time: commits come in between."""
+        while (end := self._end_of_some(before)) is not None:
+            with self._changing(leased=True) as changes:
+                changes.execute("DELETE FROM @log WHERE first < ?", (end,))
+                if self.has_index():
+                    changes.execute("DELETE FROM @events WHERE position < ?", (end,))
+                    changes.execute("DELETE FROM @batches WHERE first < ?", (end,))
+
+    def _end_of_some(self, before: int) -> int | None:
+        """Return where some of the oldest batches end that end before a position; None if there is none."""
+        rows = self._rows(
+            f"SELECT first, count, length(body) FROM @log WHERE first < ? ORDER BY first LIMIT {PAGE_OF_ROWS}",
+            before,
+        )
+        end, left = None, REMOVED
+        for first, count, size in rows:
+            if first + count > before or left <= 0:
+                break
+            end, left = first + count, left - size
+        return end
 
     def keys(self) -> list[KeyRow]:
         """Return the kept keys."""
