@@ -375,6 +375,7 @@ async def run(
             if before is not None and answer.status >= 400:
                 assert state(service.coordinator) == before, f"{what}: {answer} changed the state"
             if route == MODEL and method == "GET":
+                assert answer.status == 200, f"{what}: {answer}"
                 fuzzer.model = answer.content
             if k % 20 == 0:
                 await serve_others(service, k, what)

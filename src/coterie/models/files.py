@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from coterie.errors import FileError
-from coterie.models.ranges import MOST_STORED
+from coterie.models.ranges import MOST_COUNTED, MOST_STORED
 
 VERSION = 1
 CHECKSUM = "checksum"  # its name in a file's metadata
@@ -151,6 +151,8 @@ def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) 
         raise FileError(f"tensor {name!r} in the model file holds NaN or infinity")
     if kind == "f" and not np.abs(tensor).max(initial=0).item() <= MOST_STORED:
         raise FileError(f"tensor {name!r} in the model file holds a number above {MOST_STORED:g}")
+    if kind == "i" and not -MOST_COUNTED <= tensor.min(initial=0) <= tensor.max(initial=0) <= MOST_COUNTED:
+        raise FileError(f"tensor {name!r} in the model file holds a count above {MOST_COUNTED:g}")
     return tensor
 
 

@@ -15,6 +15,7 @@ PRODUCT = LARGEST**2  # the largest product of two, and the largest entry of a v
 MOST_SET = 1e12  # the largest parameter of a policy
 MOST_LEARNED = 1e60  # an update that would make a number of a model larger is refused
 MOST_STORED = 1e100  # a model file with a larger number is refused; sums of squares may exceed MOST_LEARNED
+MOST_COUNTED = 2**53  # a model file with a larger count is refused: what is added to it must fit
 LEAST_STORED = 1e-100  # a smaller number in a model file counts as 0
 ROUNDED = 1e-6  # by so much may rounding have changed an eigenvalue
 AT_ONCE = 1000  # matrices checked at a time
