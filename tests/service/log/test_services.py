@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -191,13 +192,14 @@ def test_whoever_lost_the_lease_because_it_stood_still_changes_nothing(
         monkeypatch.setattr(postgres_store, "LEASE", 0.0)
         assert two.take_lease(MAINTENANCE)
         two.save_pieces({b"b" * 16: b"of two"})
-        for work in (
+        late: list[Callable[[], None]] = [
             lambda: one.save_pieces({b"c" * 16: b"late"}),
             lambda: one.save_snapshot(2, b"late"),
             lambda: one.compact(1),
             lambda: one.scrubbed([]),
             lambda: one.rewrite(one.tail(0)[0]),
-        ):
+        ]
+        for work in late:
             with pytest.raises(StoreError, match="another service has taken over"):
                 work()
         assert b"b" * 16 in two.pieces()
