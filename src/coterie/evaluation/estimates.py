@@ -98,21 +98,14 @@ def _for_all_looks(evidence: Evidence, alpha: float) -> dict[str, Estimate]:
     Given the past, each term is a draw whose mean is what the policy earns then, also if users return; so their mean
     has an interval for all looks. As for one look, records with the largest possible weight are added.
     """
-    ips_terms = evidence.weights * evidence.rewards
-    weight = max(float(evidence.weights.sum()), 1e-9)
-    normal = float(ips_terms.sum()) / weight
-    around = (evidence.weights * (evidence.rewards - normal)) * (evidence.n / weight) + normal
-    direct = float(evidence.direct.mean())
-    shown = {
-        "ips": (ips_terms, None),
-        "snips": (around, None),
-        "dm": (evidence.terms, direct),
-        "dr": (evidence.terms, None),
-    }
+    weights, rewards = evidence.weights, evidence.rewards
+    kept = max(float(weights.mean()), 1e-9)
+    normal = float((weights * rewards).mean()) / kept
+    around = normal + weights * (rewards - normal) / kept
     found = {}
-    for name, (terms, value) in shown.items():
-        inside = evidence.span.nearest(float(terms.mean()) if value is None else value)
-        found[name] = Estimate(inside, *_always_interval(terms, evidence, alpha).around(inside))
+    for name, terms in zip(METHODS, (weights * rewards, around, evidence.terms, evidence.terms), strict=True):
+        value = evidence.span.nearest(float((evidence.direct if name == "dm" else terms).mean()))
+        found[name] = Estimate(value, *_always_interval(terms, evidence, alpha).around(value))
     return found
 
 

@@ -6,8 +6,9 @@ Only the last version of the API has these parameters. It requires `startTime` a
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coterie.service.evaluations.jobs import EXPANDING, ROLLING, milliseconds
+from coterie.service.evaluations.jobs import EXPANDING, ROLLING
 from coterie.service.http.compatible import Refusal
+from coterie.service.personalizer.bodies import read_time
 
 INTERVALS = {EXPANDING: "Expanding", **dict.fromkeys(ROLLING, "Rolling")}
 
@@ -29,7 +30,10 @@ WHOLE = Aggregation()
 
 def read_aggregation(query: Mapping[str, Any]) -> Aggregation:
     """Return what the parameters of a request ask for; raises Refusal with the name of a wrong one."""
-    start, end = _time(query, "startTime"), _time(query, "endTime")
+    start, end = (
+        read_time(query[name], name, "BadRequest") if name in query else None
+        for name in ("startTime", "endTime")
+    )
     if start is not None and end is not None and end < start:
         message = f"endTime is {query['endTime']!r}, which is before startTime, {query['startTime']!r}"
         raise Refusal(400, "BadRequest", message, "endTime")
@@ -46,12 +50,3 @@ def read_aggregation(query: Mapping[str, Any]) -> Aggregation:
         message = f"window is {window!r}, but with intervalInMinutes {minutes} it is {INTERVALS[minutes]!r}"
         raise Refusal(400, "BadRequest", message, "window")
     return Aggregation(start, end, minutes)
-
-
-def _time(query: Mapping[str, Any], name: str) -> int | None:
-    if name not in query:
-        return None
-    try:
-        return milliseconds(query[name], name)
-    except ValueError as error:
-        raise Refusal(400, "BadRequest", str(error), name) from error

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from msgspec import inspect as types
 
 from coterie.service.core.answers import Candidate
+from coterie.service.evaluations.jobs import milliseconds
 from coterie.service.http.bodies import ActionBody, Features, decode_body
 from coterie.service.http.compatible import Refusal
 from coterie.service.http.duplicate_names import check_names
@@ -117,6 +118,14 @@ def read(body: bytes, kind: type[T], code: str) -> T:
         raise Refusal(400, code, f"the body is not JSON: {error}") from error
     except ValueError as error:
         raise Refusal(400, code, str(error)) from error
+
+
+def read_time(text: str, field: str, code: str) -> int:
+    """Return the milliseconds of a time, or refuse it by the name of its field."""
+    try:
+        return milliseconds(text, field)
+    except ValueError as error:
+        raise Refusal(400, code, str(error), field) from error
 
 
 def _fitted(value: Any, kind: types.Type) -> Any:

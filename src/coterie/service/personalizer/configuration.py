@@ -17,9 +17,10 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.rules import RETENTION, retention_days
 from coterie.service.core.policy_config import OURS, check_config, make_policy, possible
 from coterie.service.durations import format_duration, parse_duration
-from coterie.service.evaluations.jobs import milliseconds, moment
+from coterie.service.evaluations.jobs import moment
 from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defaults
 from coterie.service.http.compatible import Refusal
+from coterie.service.personalizer.bodies import read_time
 from coterie.service.personalizer.learning_settings import read_settings
 from coterie.service.settings import Aggregation, Config, Mode
 
@@ -120,10 +121,7 @@ def _check_optimisation(frequency: str | None, start: str | None) -> None:
         if _duration(frequency, name, BAD) < LEAST_FREQUENCY:
             raise Refusal(400, BAD, f"{name} is {frequency!r}, expected an hour (PT1H) or more", name)
     if start is not None:
-        try:
-            milliseconds(start, "autoOptimizationStartDate")
-        except ValueError as error:
-            raise Refusal(400, BAD, str(error), "autoOptimizationStartDate") from error
+        read_time(start, "autoOptimizationStartDate", BAD)
 
 
 def _wait(sent: str | None, now: float) -> float | None:

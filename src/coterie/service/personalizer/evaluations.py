@@ -17,14 +17,14 @@ from coterie.policies import POLICIES
 from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import new_event_id
-from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind, milliseconds
+from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, JobKind
 from coterie.service.evaluations.search import policies_of
 from coterie.service.evaluations.vowpal import NAME as VOWPAL
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.compatible import IN_QUERY, PREFIX, Refusal, every_form, in_path, names_version
 from coterie.service.ids import RULE, decode_id, is_id
 from coterie.service.personalizer.aggregation import read_aggregation
-from coterie.service.personalizer.bodies import read
+from coterie.service.personalizer.bodies import read, read_time
 from coterie.service.personalizer.configuration import PolicyContract, change_policy, parse_arguments
 from coterie.service.personalizer.evaluation_forms import (
     BACK,
@@ -139,7 +139,7 @@ async def _make_job(
     coordinator: Coordinator = state.coordinator
     if not is_id(name):
         raise Refusal(400, BAD, f"the id is {name[:80]!r}, {RULE}", "id")
-    start, end = _time(sent.start_time, "startTime"), _time(sent.end_time, "endTime")
+    start, end = read_time(sent.start_time, "startTime", BAD), read_time(sent.end_time, "endTime", BAD)
     if end <= start:
         message = f"endTime is {sent.end_time!r}, which is not after startTime, {sent.start_time!r}"
         raise Refusal(400, BAD, message, "endTime")
@@ -151,13 +151,6 @@ async def _make_job(
     with contract_errors():
         made: Job = await state.evaluations.make(job)
     return made
-
-
-def _time(text: str, field: str) -> int:
-    try:
-        return milliseconds(text, field)
-    except ValueError as error:
-        raise Refusal(400, BAD, str(error), field) from error
 
 
 def _candidate(sent: PolicyContract, config: Config) -> EvaluatedPolicy:
