@@ -7,6 +7,7 @@ million.
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
+from struct import Struct
 from typing import Any, final
 
 import numpy as np
@@ -22,6 +23,9 @@ from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
 from coterie.models.ranges import PRODUCT
 
+__all__ = ["Encoded", "HashedItems", "encode", "encode_actions", "encode_hashed", "in_context", "name_of"]
+
+HEAD = Struct("<II")
 MOST_CROSSES = 1_000_000  # of all actions in one choice, to limit the cost of a decision
 LARGEST_ACTION = 200_000  # crosses of one action, to limit what learning it adds to the model
 
@@ -46,12 +50,13 @@ class Encoded:
     def __getitem__(self, k: int) -> "Encoded":
         return Encoded(_one_of(self.hashed, range(len(self))[k]))
 
-    def to_bytes(self) -> bytes:
-        """Return one candidate as bytes: the number of context features, whether there is an id, hashes, values."""
+    def to_bytes(self, k: int = 0) -> bytes:
+        """Return a candidate as bytes: the number of context features, whether there is an id, hashes, values."""
         hashed = self.hashed
-        head = np.array([len(hashed.context), int(hashed.has_id[0])], dtype="<u4")
-        arrays = (head, hashed.context, hashed.features, hashed.context_values, hashed.values)
-        return b"".join(array.tobytes() for array in arrays)
+        head = HEAD.pack(len(hashed.context), bool(hashed.has_id[k]))
+        own = slice(*hashed.starts[k : k + 2].tolist())
+        arrays = (hashed.context, hashed.features[own], hashed.context_values, hashed.values[own])
+        return head + b"".join([array.tobytes() for array in arrays])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Encoded":
@@ -90,6 +95,13 @@ def encode_hashed(
     starts = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
     return Encoded(HashedItems(*context, starts, hashes, values, np.full(len(counts), has_id)))
+
+
+def in_context(hashed: HashedItems, context: NDArray[np.uint64], values: Floats) -> Encoded:
+    """Return candidates that have no context in one."""
+    largest = int((hashed.starts[1:] - hashed.starts[:-1]).max())
+    check_crosses(len(context), len(hashed.features), largest)
+    return Encoded(HashedItems(context, values, *hashed[2:]))
 
 
 def _one_of(hashed: HashedItems, k: int) -> HashedItems:

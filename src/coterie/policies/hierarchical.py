@@ -163,7 +163,7 @@ class Hierarchical(Policy):
         score, estimate = scored.score, scored.estimate
         return Decision(
             user, shown, score, scored.probability, estimate=estimate, width=scored.width,
-            members=np.full(len(score), scored.members, dtype=np.int64), near_estimate=scored.shared,
+            members=scored.members, near_estimate=scored.shared,
             near_width=scored.shared_width, parts=scored.parts, groups=scored.groups,
             spread=(score - estimate) / 2,  # half of the bonus
         )  # fmt: skip

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.service.core.encoding import KnownFeatures, encode_question
-from coterie.service.core.question import pack_features
+from coterie.service.core.question import Question, pack_features
 from coterie.service.http import known_actions as module
-from coterie.service.http.bodies import PricedAction, question_of
-from coterie.service.http.known_actions import KnownActions, known_actions
+from coterie.service.http.bodies import PricedAction, checked
+from coterie.service.http.known_actions import ShortWay, short_way
 from coterie.service.http.routes.decisions import RankBody, RewardBody
 from coterie.service.personalizer.bodies import RankIn, SlotsIn
 from coterie.service.problems import Problem
@@ -28,9 +28,9 @@ ACTIONS: list[Any] = [
 BODY = {"user": "ann", "eventId": "e1", "context": [{"device": "phone"}], "actions": ACTIONS}
 
 
-def fresh(kind: type[Any] = RankBody) -> KnownActions[Any]:
+def fresh(kind: type[Any] = RankBody) -> ShortWay[Any]:
     """Return what knows no action yet."""
-    made = known_actions(kind)
+    made = short_way(kind)
     assert made is not None
     return made
 
@@ -47,6 +47,8 @@ def test_actions_are_known_from_the_third_time_on_and_read_as_before() -> None:
     assert found == msgspec.json.decode(body, type=RankBody)
     assert type(found) is RankBody
     assert [type(one.features) for one in found.actions[:3]] == [KnownFeatures] * 3
+    assert type(found.context) is KnownFeatures
+    assert known.decode(body).context is found.context  # type: ignore[union-attr]
     again: Any = known.decode(text({**BODY, "user": "bob", "context": [], "actions": ACTIONS[::-1]}))
     assert [one.id for one in again.actions] == [*"edcba"]
     assert again.actions[-1] is found.actions[0]  # read once
@@ -58,7 +60,7 @@ def test_digest_record_and_what_a_policy_reads_are_the_same() -> None:
         pass
     plain = msgspec.json.decode(body, type=RankBody)
     one, other = (
-        question_of("ann", data.actions, data.context, [], "e1", False, settings) for data in (found, plain)
+        checked(Question("e1", "ann", data.actions, data.context), settings) for data in (found, plain)
     )
     assert one == other
     assert one.digest() == other.digest()
@@ -79,6 +81,9 @@ WRONG: list[Any] = [
     {"user": "ann", "actions": [{"id": "a"}], "surprise": 1},
     {"user": "ann", "actions": []},
     {"user": "ann", "actions": [{"id": "a"}], "context": [{"x": 10**400}]},
+    {"user": "ann", "actions": [{"id": "a"}], "context": {"x": 1}},
+    {"user": "ann", "actions": [{"id": "a"}], "context": 3},
+    b'{"user": "ann", "actions": [{"id": "a"}], "context": [{"x": 1, "x": 2}]}',
     {"user": "ann", "actions": [{"id": "a", "features": [{"x": 10**400}]}]},
     {"user": "ann", "actions": [{"id": "a", "features": {"x": 1}}]},
     {"user": "ann", "actions": [{"id": "", "features": []}]},
@@ -114,7 +119,7 @@ def test_features_that_nest_too_deep_are_refused_every_time() -> None:
         assert known.decode(body) is None
     data = msgspec.json.decode(body, type=RankBody)
     with pytest.raises(Problem, match="nest deeper than 16 levels"):
-        question_of("ann", data.actions, [], [], "e", False, settings)
+        checked(Question("e", "ann", data.actions), settings)
 
 
 def test_limits_count_known_and_unknown_features() -> None:
@@ -123,16 +128,16 @@ def test_limits_count_known_and_unknown_features() -> None:
     while (found := known.decode(body)) is None:
         pass
     mine = [*found.actions, PricedAction("new", [{"x": 1, "y": 2}])]
-    question = question_of("ann", mine, [{"z": 1}], [], "e", False, settings)
+    question = checked(Question("e", "ann", mine, [{"z": 1}]), settings)
     assert question.work == (2 + 1) * (6 + 11)
     with pytest.raises(Problem, match="more than 12 features"):
-        question_of("ann", mine, [{"z": 1, "w": 2}], [], "e", False, settings)
+        checked(Question("e", "ann", mine, [{"z": 1, "w": 2}]), settings)
 
 
 def test_only_bodies_with_actions_have_a_short_way() -> None:
-    assert known_actions(RewardBody) is None
+    assert short_way(RewardBody) is None
     for kind in (RankBody, RankIn, SlotsIn):
-        assert known_actions(kind) is not None
+        assert short_way(kind) is not None
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import numpy as np
-
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.rows.joint import Joint
@@ -27,7 +25,7 @@ class JointPolicy(Policy):
         contexts = self.models.read(contexts)
         estimate, spread = self.models.view(user, contexts)
         width = scale_at(self.alpha, self.learned) * spread
-        members = np.full(len(estimate), self.models.members(user), dtype=np.int64)
+        members = self.models.members(user)
         return Decision(user, contexts, estimate + width, estimate=estimate, width=width, members=members)
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:

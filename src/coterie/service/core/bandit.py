@@ -20,7 +20,7 @@ from coterie.policies import Decision
 from coterie.policies.cab import Engine
 from coterie.service.core.budget import Spending, is_tight, with_budget
 from coterie.service.core.caps import add_look, with_caps
-from coterie.service.core.deciding import decide, read_candidates
+from coterie.service.core.deciding import Asked, decide, read_candidates
 from coterie.service.core.draft import Draft
 from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, costs_of, deadline_of, new_event
 from coterie.service.core.guardrails import Guards, check_known, value_of
@@ -193,7 +193,8 @@ class Bandit:
         config = decider.config
         if self.guards.shows_baseline():
             config = msgspec.structs.replace(config, mode="apprentice")
-        record, made = decide(question, digest, at, user, arm, config, decider.policies, secret)
+        asked = Asked(question, digest, at, user, arm)
+        record, made = decide(asked, config, decider.policies, secret)
         return msgspec.structs.replace(record, state=self.position), made
 
     def has_caps(self, question: Question) -> bool:

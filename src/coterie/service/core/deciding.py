@@ -11,7 +11,7 @@ from coterie.arrays import Floats
 from coterie.models.features import hash_actions
 from coterie.models.probability import pick
 from coterie.policies import Decision, Policy
-from coterie.service.core.encoding import encode_action, encode_question
+from coterie.service.core.encoding import KnownActions, encode_action, encode_known, encode_question
 from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import Kind, takes_ids, takes_names
 from coterie.service.core.question import Question, pack_features, without_ignored
@@ -35,6 +35,8 @@ def read_candidates(question: Question, config: Config, policies: Policies) -> C
     """Return what the policy is asked."""
     question = without_ignored(question, config)
     actions, excluded = question.actions, question.excluded
+    if isinstance(actions, KnownActions) and not excluded and takes_names(config):
+        return Candidates(actions.ids, range(len(actions)), "model", encode_known(actions, question.context))
     ids = [action.id for action in actions]
     open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
     if not open_to:
@@ -51,90 +53,118 @@ def read_candidates(question: Question, config: Config, policies: Policies) -> C
     return Candidates(ids, open_to, "items", shown)
 
 
-def decide(
-    question: Question,
-    digest: bytes,
-    at: int,
-    user: int,
-    arm: Arm,
-    config: Config,
-    policies: Policies,
-    secret: bytes,
-) -> tuple[Rank, Decision]:
+class Asked(NamedTuple):
+    """Who asks what, and when."""
+
+    question: Question
+    digest: bytes
+    at: int
+    user: int
+    arm: Arm
+
+
+class Choice(NamedTuple):
+    """What is shown, by positions among the actions that are not excluded."""
+
+    shown: int
+    best: int  # what the policy would choose
+    baseline: int
+    why: str  # "", "baseline" or "explored"
+    exploration: float
+    probability: float  # of what is shown
+    chances: Floats | None = None  # of each action, if the policy gives them
+
+
+def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> tuple[Rank, Decision]:
     """Return a new decision, and why it was made."""
-    ids, open_to, kind, contexts = read_candidates(question, config, policies)
-    policy = policies.of(kind, config)
-    chance, which = draw(question.event, secret)
-    decision = policy.decide(user, contexts)
-    costs = np.array(question.costs)
+    question = asked.question
+    candidates = read_candidates(question, config, policies)
+    policy = policies.of(candidates.kind, config)
+    decision = policy.decide(asked.user, candidates.contexts)
     if question.price > 0:
-        decision = decision.less(question.price * costs[open_to])
-    best = decision.choice
-    baseline = 0
-    if question.baseline is not None:
-        baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
-    choice, shown_by, exploration, chances = baseline, "baseline", 0.0, None
-    all_capped = ids[open_to[0]] in question.capped
-    if config.mode == "online" and arm.name != "holdback" and not all_capped:
-        exploration, own = _own_choices(decision, policy, config)
-        if question.costs and question.share < math.inf:
-            choice, shown_by, chances = _explore_within(
-                decision, own, exploration, question.share, costs[open_to], which
-            )
-        else:
-            choice, shown_by, chances = _explore(decision, own, exploration, chance, which)
-    if shown_by == "baseline":
-        best = decision.guess
-    ranking = decision.ranking_with(choice)
-    left = _places(ids, question.excluded)
-    if shown_by == "baseline":
-        likely = 1.0
-    elif chances is not None:
-        likely = float(chances[choice])
-    else:
-        likely = probability(choice == best, exploration, len(open_to))
-    featured = question.context or any(action.features for action in question.actions)
-    hashed = None
-    if kind == "model":
-        hashed = contexts[choice].to_bytes()
-    elif featured:  # for another policy that may learn from this decision later
-        read = without_ignored(question, config)
-        chosen = read.actions[open_to[choice]]
-        hashed = encode_action(chosen.id, chosen.features, read.context)
-    parts = (
-        pack_parts(policy.contributions(user, contexts, choice, LARGEST)) if config.record_reasons else None
-    )
+        decision = decision.less(question.price * np.array(question.costs)[candidates.open_to])
+    choice = _choose(asked, candidates, decision, policy, config, secret)
+    reasons = parts = None
+    if config.record_reasons:
+        reasons = pack_reasons(decision)
+        parts = pack_parts(policy.contributions(asked.user, candidates.contexts, choice.shown, LARGEST))
+    ids, open_to, kind, contexts = candidates
+    ranking, left = decision.ranking_with(choice.shown), _places(ids, question.excluded)
     record = Rank(
-        at=at,
+        at=asked.at,
         event=question.event,
-        user=user,
+        user=asked.user,
         actions=tuple(ids),
         order=(*[open_to[k] for k in ranking], *left) if left else tuple(ranking),
-        choice=open_to[choice],
-        best=open_to[best],
-        baseline=open_to[baseline],
-        probability=likely,
-        exploration=exploration,
-        digest=digest,
+        choice=open_to[choice.shown],
+        best=open_to[choice.best],
+        baseline=open_to[choice.baseline],
+        probability=choice.probability,
+        exploration=choice.exploration,
+        digest=asked.digest,
         excluded=left,
         capped=_places(ids, question.capped),
         deferred=question.deferred,
-        x=contexts[choice].tobytes() if kind == "vectors" else None,
-        reasons=pack_reasons(decision) if config.record_reasons else None,
-        features=pack_features(question) if featured else None,
+        x=contexts[choice.shown].tobytes() if kind == "vectors" else None,
+        reasons=reasons,
+        features=pack_features(question) if _has_features(question) else None,
         parent=question.parent,
         slot=question.slot,
-        shown=shown_by,
-        hashed=hashed,
-        chances=None if chances is None else chances.tobytes(),
+        shown=choice.why,
+        hashed=_hashed(question, candidates, choice.shown, config),
+        chances=None if choice.chances is None else choice.chances.tobytes(),
         parts=parts,
-        arm=arm.name,
-        alone=arm.alone,
-        costs=costs.tobytes() if question.costs else None,
+        arm=asked.arm.name,
+        alone=asked.arm.alone,
+        costs=np.array(question.costs).tobytes() if question.costs else None,
         price=question.price,
         unaffordable=_places(ids, question.unaffordable),
     )
     return record, decision
+
+
+def _choose(
+    asked: Asked, candidates: Candidates, decision: Decision, policy: Policy, config: Config, secret: bytes
+) -> Choice:
+    """Return what is shown: what the policy or a draw says, or the baseline."""
+    question, (ids, open_to, _, _) = asked.question, candidates
+    baseline = 0
+    if question.baseline is not None:
+        baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
+    all_capped = ids[open_to[0]] in question.capped
+    if config.mode != "online" or asked.arm.name == "holdback" or all_capped:
+        return Choice(baseline, decision.guess, baseline, "baseline", 0.0, 1.0)
+    chance, which = draw(question.event, secret)
+    exploration, own = _own_choices(decision, policy, config)
+    chances: Floats | None
+    if question.costs and question.share < math.inf:
+        costs = np.array(question.costs)[open_to]
+        shown, why, chances = _explore_within(decision, own, exploration, question.share, costs, which)
+    else:
+        shown, why, chances = _explore(decision, own, exploration, chance, which)
+    best = decision.choice
+    likely = (
+        probability(shown == best, exploration, len(open_to)) if chances is None else float(chances[shown])
+    )
+    return Choice(shown, best, baseline, why, exploration, likely, chances)
+
+
+def _has_features(question: Question) -> bool:
+    actions = question.actions
+    featured = actions.featured if isinstance(actions, KnownActions) else any(one.features for one in actions)
+    return bool(question.context) or featured
+
+
+def _hashed(question: Question, candidates: Candidates, shown: int, config: Config) -> bytes | None:
+    """Return the shown action by hashes, which another policy may learn later; none if it is an id alone."""
+    if candidates.kind == "model":
+        found: bytes = candidates.contexts.to_bytes(shown)
+        return found
+    if not _has_features(question):
+        return None
+    read = without_ignored(question, config)
+    chosen = read.actions[candidates.open_to[shown]]
+    return encode_action(chosen.id, chosen.features, read.context)
 
 
 def _places(ids: Sequence[str], names: frozenset[str]) -> tuple[int, ...]:

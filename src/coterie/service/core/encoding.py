@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.models.encoded import Encoded, encode_hashed
+from coterie.models.encoded import Encoded, HashedItems, encode_hashed, in_context
 from coterie.models.features import count, flatten, hash_name, hash_names
 
 REMEMBERED = 1 << 16  # feature objects
@@ -21,23 +21,37 @@ Features = Sequence[Mapping[str, Any]]
 Hashed = tuple[NDArray[np.uint64], NDArray[np.float64]]
 
 _plain = msgspec.json.Encoder()
-_canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _known: dict[bytes, Hashed] = {}
 _actions: dict[tuple[str, bytes], tuple[bytes, bytes]] = {}
 _NOTHING: Hashed = (np.empty(0, dtype=np.uint64), np.empty(0))
 
 
 class KnownFeatures(list[Mapping[str, Any]]):
-    """The features of an action that is sent again and again, with what every decision makes of them."""
+    """Features that are sent again and again, with what every decision makes of them."""
 
-    __slots__ = ("canonical", "hashed", "plain", "size")
+    __slots__ = ("alone", "hashed", "plain", "size")
 
     def __init__(self, features: Features) -> None:
         super().__init__(features)
         self.plain = msgspec.Raw(_plain.encode(features))
-        self.canonical = msgspec.Raw(_canonical.encode(features))
         self.size = count(features)  # values
+        self.alone: Hashed | None = None  # see hash_features
         self.hashed: tuple[bytes, bytes] | None = None  # with the action's id; see _hash_action
+
+
+class KnownActions(list[Any]):
+    """A list of actions that is sent again and again, checked, with what every decision makes of it."""
+
+    __slots__ = ("featured", "hashed", "ids", "plain", "size")
+
+    def __init__(self, actions: Sequence[Any]) -> None:
+        super().__init__(actions)
+        features = [action.features for action in actions]
+        self.ids = [action.id for action in actions]
+        self.featured = any(features)
+        self.size = sum(count(own) for own in features if own)  # values
+        self.plain = msgspec.Raw(_plain.encode([plain_features(own) for own in features]))
+        self.hashed: HashedItems | None = None  # without a context; see encode_question
 
 
 def plain_features(features: Features | None) -> Features | msgspec.Raw | None:
@@ -45,15 +59,14 @@ def plain_features(features: Features | None) -> Features | msgspec.Raw | None:
     return features.plain if isinstance(features, KnownFeatures) else features
 
 
-def canonical_features(features: Features | None) -> Features | msgspec.Raw | None:
-    """Return what encodes to the JSON of features with sorted names, faster if they are known."""
-    return features.canonical if isinstance(features, KnownFeatures) else features
-
-
 def hash_features(features: Features) -> Hashed:
     """Return the hashes and values of feature objects, in the order of `flatten`."""
     if not features:
         return _NOTHING
+    if isinstance(features, KnownFeatures):
+        if features.alone is None:
+            features.alone = hash_names(flatten(features))
+        return features.alone
     sent = _plain.encode(features)
     if b"null" in sent:  # JSON also writes what is not finite so, which `flatten` refuses
         return hash_names(flatten(features))
@@ -62,6 +75,13 @@ def hash_features(features: Features) -> Hashed:
         found = hash_names(flatten(features))
         _remember(_known, sent, found, len(sent))
     return found
+
+
+def encode_known(actions: KnownActions, context: Features) -> Encoded:
+    """Return what `encode_question` does, for a list that is known."""
+    if actions.hashed is None:
+        actions.hashed = encode_question(actions.ids, [one.features for one in actions], ()).hashed
+    return in_context(actions.hashed, *hash_features(context))
 
 
 def encode_question(

@@ -8,12 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from coterie.service.core.encoding import Features, canonical_features, plain_features
+from coterie.service.core.encoding import Features, KnownActions, plain_features
 from coterie.service.core.records import Rank
 from coterie.service.settings import Config
 
 _canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _plain = msgspec.json.Encoder()
+
+
+def hash_sent(body: bytes) -> bytes:
+    """Return the hash of a request, for `Question.sent`."""
+    return blake2b(body, digest_size=16).digest()
 
 
 class Action(Struct, frozen=True):
@@ -44,13 +49,16 @@ class Question(Struct, frozen=True):
     unaffordable: frozenset[str] = frozenset()  # actions that cost more than is left of it
     price: float = 0.0  # of cost, in payoffs
     share: float = math.inf  # of the budget, for this decision
+    sent: bytes = b""  # a hash of the request as it came, with the slot if it asks for several
 
     def digest(self) -> bytes:
         """Return a hash that tells a retry from another request with the same event id."""
+        if self.sent:
+            return self.sent
         content = (
             self.user,
             [action.id for action in self.actions],
-            [canonical_features(action.features) for action in self.actions],
+            [action.features for action in self.actions],
             self.context,
             sorted(self.excluded),
             self.deferred,
@@ -81,8 +89,10 @@ def without_ignored(question: Question, config: Config) -> Question:
 
 def pack_features(question: Question) -> bytes:
     """Return the features of a question as a record keeps them."""
+    if isinstance(question.actions, KnownActions):
+        return _plain.encode({"context": plain_features(question.context), "actions": question.actions.plain})
     features = [plain_features(action.features) for action in question.actions]
-    return _plain.encode({"context": question.context, "actions": features})
+    return _plain.encode({"context": plain_features(question.context), "actions": features})
 
 
 def sent_features(record: Rank) -> tuple[Features, Sequence[Features | None]]:

@@ -12,10 +12,10 @@ from msgspec import Meta
 from coterie.errors import ContextError
 from coterie.models.features import check_readable
 from coterie.service.core.answers import new_event_id
-from coterie.service.core.encoding import KnownFeatures
+from coterie.service.core.encoding import KnownActions, KnownFeatures
 from coterie.service.core.question import Action, Question
 from coterie.service.http.duplicate_names import check_names
-from coterie.service.http.known_actions import KnownActions, known_actions
+from coterie.service.http.known_actions import ShortWay, short_way
 from coterie.service.http.limits import check_actions, check_features, check_numbers
 from coterie.service.ids import ActionName, check_action_ids, readable
 from coterie.service.problems import Problem
@@ -24,7 +24,7 @@ from coterie.service.settings import Settings
 Features = list[dict[str, Any]]
 T = TypeVar("T")
 
-_decoders: dict[Any, tuple[msgspec.json.Decoder[Any], KnownActions[Any] | None]] = {}
+_decoders: dict[Any, tuple[msgspec.json.Decoder[Any], ShortWay[Any] | None]] = {}
 
 
 class ActionBody(Action, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
@@ -43,10 +43,10 @@ class PricedAction(ActionBody, frozen=True):
 def decode_body(body: bytes, kind: type[T]) -> T:
     """Return a body as a `kind`; raises msgspec's errors, ValueError or RecursionError if it cannot be read."""
     if kind not in _decoders:
-        _decoders[kind] = msgspec.json.Decoder(kind), known_actions(kind)
-    decoder, short_way = _decoders[kind]
-    if short_way is not None:
-        known: T | None = short_way.decode(body)
+        _decoders[kind] = msgspec.json.Decoder(kind), short_way(kind)
+    decoder, short = _decoders[kind]
+    if short is not None:
+        known: T | None = short.decode(body)
         if known is not None:
             return known
     found: T = decoder.decode(body)
@@ -82,29 +82,26 @@ def _with_counts(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def question_of(
-    user: str,
-    actions: Sequence[Action],
-    context: Features,
-    excluded: Sequence[str],
-    event: str | None,
-    deferred: bool,
-    settings: Settings,
-    costs: tuple[float, ...] = (),
-) -> Question:
-    """Check sizes and ids, and return the question to decide; without an event's id, it gets a new one."""
-    check_actions(settings, actions, excluded)
+def checked(question: Question, settings: Settings) -> Question:
+    """Return a question, checked: sizes, ids and features; without an event's id, it gets a new one."""
+    actions, context = question.actions, question.context
+    check_actions(settings, actions, question.excluded)
     work = sum(check_features(settings, context, actions))
-    unknown = [one.features for one in actions if not isinstance(one.features, KnownFeatures)]
-    check_groups([context, *filter(None, unknown)])
+    known = isinstance(actions, KnownActions)
+    sent = [context] if known else [context, *[one.features for one in actions]]
+    check_groups([one for one in sent if one and not isinstance(one, KnownFeatures)])
+    if not known:
+        check_ids(actions)
+    fresh = not question.event
+    event = new_event_id() if fresh else question.event
+    return msgspec.structs.replace(question, event=event, work=work, fresh=fresh)
+
+
+def check_ids(actions: Sequence[Action]) -> None:
+    """Raise if an action's id cannot be one, or two actions have the same."""
     check_action_ids(actions)
     if len({action.id for action in actions}) != len(actions):
         raise Problem(422, "same_action_twice", "two actions have the same id")
-    fresh = event is None
-    event = new_event_id() if event is None else event
-    return Question(
-        event, user, actions, context, frozenset(excluded), deferred, work=work, fresh=fresh, costs=costs
-    )
 
 
 def check_groups(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:

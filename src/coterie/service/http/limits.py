@@ -2,14 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from coterie.models.encoded import MOST_CROSSES
 from coterie.models.features import DEPTH, count
-from coterie.service.core.encoding import KnownFeatures
+from coterie.service.core.encoding import KnownActions, KnownFeatures
 from coterie.service.core.question import Action
 from coterie.service.problems import Problem
 from coterie.service.settings import Settings
@@ -69,7 +69,7 @@ def check_numbers(body: bytes) -> None:
                 raise ValueError(f"{str(value)[:40]}… has {digits} digits, expected a finite number")
 
 
-def check_actions(settings: Settings, actions: Sequence[Any], excluded: Sequence[Any] = ()) -> None:
+def check_actions(settings: Settings, actions: Collection[Any], excluded: Collection[Any] = ()) -> None:
     """Raise if a request names too many actions."""
     for what, named in (("actions", actions), ("excluded actions", excluded)):
         if len(named) > settings.max_actions:
@@ -82,10 +82,13 @@ def check_features(
 ) -> list[int]:
     """Return the number of crosses of each slot; raise if the request has too many features or crosses."""
     most = settings.max_features
-    shared = count(context, most)
-    known = [one.features.size for one in actions if isinstance(one.features, KnownFeatures)]
-    others = [] if len(known) == len(actions) else _unknown(actions)
-    own = sum(known) + (count(others, most) if others else 0)
+    shared = context.size if isinstance(context, KnownFeatures) else count(context, most)
+    if isinstance(actions, KnownActions):
+        own = actions.size
+    else:
+        known = [one.features.size for one in actions if isinstance(one.features, KnownFeatures)]
+        others = [] if len(known) == len(actions) else _unknown(actions)
+        own = sum(known) + (count(others, most) if others else 0)
     alone = [count(slot, most) for slot in slots]
     if shared + own + sum(alone) > most:
         raise Problem(413, "too_many_features", f"more than {most} features (max-features)")

@@ -20,9 +20,9 @@ from litestar.params import RawBody
 from coterie.service.coordination.client_decisions import Decided
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Outcome
-from coterie.service.core.question import Action
+from coterie.service.core.question import Action, Question
 from coterie.service.http.access import BYTES, DECIDE, JSON
-from coterie.service.http.bodies import Features, question_of
+from coterie.service.http.bodies import Features, checked
 from coterie.service.http.compatible import Refusal, every_form
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import LONGEST, RULE, is_id
@@ -161,7 +161,8 @@ def _decided(
     parts = [{key: part} for key, part in around.items() if not key.startswith("_")]
     open_to = {k - 1 for k in order}
     excluded = [name for k, name in enumerate(names) if k not in open_to]
-    question = question_of(user, actions, parts, excluded, event, bool(deferred), coordinator.settings)
+    asked = Question(event, user, actions, parts, frozenset(excluded), bool(deferred))
+    question = checked(asked, coordinator.settings)
     total = sum(likely)
     return Decided(question, [k - 1 for k in order], [chance / total for chance in likely])
 

@@ -11,9 +11,9 @@ from litestar.types import Scope
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import Candidate, ranking_of
-from coterie.service.core.question import Question
+from coterie.service.core.question import Question, hash_sent
 from coterie.service.http.access import DECIDE
-from coterie.service.http.bodies import question_of
+from coterie.service.http.bodies import checked
 from coterie.service.http.compatible import PREFIX, Refusal, check_form, every_form
 from coterie.service.http.limits import check_features, check_shape
 from coterie.service.ids import RULE, decode_id, is_id
@@ -43,13 +43,20 @@ def checked_event(event: str, code: str) -> str:
 
 
 def question_from(
-    data: bodies.RankIn | bodies.SlotsIn, coordinator: Coordinator, excluded: list[str]
+    data: bodies.RankIn | bodies.SlotsIn, body: bytes, coordinator: Coordinator, excluded: list[str]
 ) -> Question:
     """Return the question to decide, for the user found in the context."""
     user, context = find_user(data.context_features or (), coordinator.settings.user_path)
-    event = checked_event(data.event_id, "InvalidRankRequest") if data.event_id else None
-    deferred, settings = bool(data.defer_activation), coordinator.settings
-    return question_of(user, data.actions, context, excluded, event, deferred, settings)
+    question = Question(
+        event=checked_event(data.event_id, "InvalidRankRequest") if data.event_id else "",
+        user=user,
+        actions=data.actions,
+        context=context,
+        excluded=frozenset(excluded),
+        deferred=bool(data.defer_activation),
+        sent=hash_sent(body),
+    )
+    return checked(question, coordinator.settings)
 
 
 @post(every_form("/rank"), opt=DECIDE, status_code=201)
@@ -58,7 +65,7 @@ async def rank(body: RawBody, state: State, scope: Scope) -> bodies.RankOut:
     coordinator: Coordinator = state.coordinator
     check_shape(coordinator.settings, body)
     data = read(body, bodies.RankIn, "InvalidRankRequest")
-    question = question_from(data, coordinator, data.excluded_actions or [])
+    question = question_from(data, body, coordinator, data.excluded_actions or [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
 
     slotted = not question.fresh and await coordinator.decided(slot_event(question.event, 0)) is not None
@@ -109,7 +116,7 @@ async def rank_slots(body: RawBody, state: State, scope: Scope) -> bodies.SlotsO
     coordinator: Coordinator = state.coordinator
     check_shape(coordinator.settings, body)
     data = read(body, bodies.SlotsIn, "InvalidRankRequest")
-    question = question_from(data, coordinator, [])
+    question = question_from(data, body, coordinator, [])
     scope["coterie.event"] = question.event  # type: ignore[typeddict-unknown-key]
     check_slots(data, coordinator.settings)
     features = [slot.every_feature() for slot in data.slots]

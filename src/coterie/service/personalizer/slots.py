@@ -5,7 +5,7 @@ from itertools import count, takewhile
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Event
-from coterie.service.core.question import Question
+from coterie.service.core.question import Question, hash_sent
 from coterie.service.http.bodies import check_groups
 from coterie.service.http.compatible import Refusal
 from coterie.service.http.limits import check_actions
@@ -51,6 +51,7 @@ def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Questi
         slot=slot.id,
         work=work,
         fresh=question.fresh,
+        sent=hash_sent(question.sent + b"%d" % k),
     )
 
 

@@ -12,10 +12,10 @@ from coterie.data.logs.interactions import SHARED
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import Ranking, ranking_of
 from coterie.service.core.events import Outcome, cost_of
-from coterie.service.core.question import Question
+from coterie.service.core.question import Question, hash_sent
 from coterie.service.core.reasons import Contribution, contributions, rows_of
 from coterie.service.http.access import DECIDE, READ
-from coterie.service.http.bodies import Features, PricedAction, question_of, read
+from coterie.service.http.bodies import Features, PricedAction, checked, read
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import Id, PathId, decode_id
 from coterie.service.settings import PartName, PartValue
@@ -106,17 +106,18 @@ def question_in(body: bytes, coordinator: Coordinator) -> Question:
     settings = coordinator.settings
     check_shape(settings, body)
     data = read(body, RankBody)
-    costs = tuple(action.cost for action in data.actions)
-    return question_of(
-        SHARED if data.user is None else data.user,
-        data.actions,
-        data.context,
-        data.excluded,
-        data.event_id,
-        data.defer_activation,
-        settings,
-        costs if any(costs) else (),
+    costs = tuple([action.cost for action in data.actions])
+    question = Question(
+        event=data.event_id or "",
+        user=SHARED if data.user is None else data.user,
+        actions=data.actions,
+        context=data.context,
+        excluded=frozenset(data.excluded),
+        deferred=data.defer_activation,
+        costs=costs if any(costs) else (),
+        sent=hash_sent(body),
     )
+    return checked(question, settings)
 
 
 @post("/v1/rank", opt=DECIDE, status_code=201, operation_id="rank")
