@@ -41,6 +41,7 @@ class NaiveMCNB:
         self.seen: list[tuple[Hashable, Vector, float]] = []
         self.meta = self.fresh(0)
         self.nets: dict[Hashable, Network] = {}
+        self.adapted = self.meta
 
     def rng(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *what])
@@ -95,10 +96,11 @@ class NaiveMCNB:
                 net = self.train(net, [row for row in self.seen if row[0] in members], rng, 1e-2, 100, False)
             length = sum(float(np.sum(np.square(part))) for part in net.gradient(x))
             scores.append(net.answer(x) + math.sqrt(self.nu * length) + self.nu * math.sqrt(1 / visits))
+        self.adapted = net  # kept with the payoff
         return first_best(np.array(scores))
 
     def learn(self, user: Hashable, x: Vector, payoff: float) -> None:
-        t = len(self.seen)
+        t, self.meta = len(self.seen), self.adapted
         if user not in self.nets:
             self.nets[user] = self.fresh(1 + len(self.nets))
         self.seen.append((user, np.array(x), payoff))
@@ -107,6 +109,7 @@ class NaiveMCNB:
             own = [row for row in self.seen if row[0] == user]
             self.nets[user] = self.train(self.nets[user], own, rng, 1e-3, 500, True)
             self.meta = self.train(self.meta, self.seen, rng, 1e-3, 1000, True)
+        self.adapted = self.meta
 
 
 def twin_of(policy: Any, d: int) -> NaiveMCNB:

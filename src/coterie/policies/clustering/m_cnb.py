@@ -13,13 +13,13 @@ payoff (from the 1,000th on every 100th) both networks are trained with Adam (ra
 payoffs, up to 1,000 steps, and the user's on the user's own, up to 500. Training ends early after a pass over the
 payoffs with a mean squared error of at most 0.001.
 
-Written from the authors' public code. There the meta network keeps its adaptation until the training that follows.
-Here a decision changes nothing, so each decision in a 10th round adapts a copy. What is drawn follows from seed and
-state.
+Written from the authors' public code. There a decision in a 10th round changes the meta network. Here a decision
+changes nothing: it adapts a copy, which `learn` keeps if the payoff belongs to the last choice. A payoff that comes
+later is learned without it. What is drawn follows from seed and state.
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -87,6 +87,7 @@ class MCNB(Policy):
         self._contexts: list[Floats] = []  # of all payoffs, with the constant
         self._payoffs: list[float] = []
         self._users: list[Hashable] = []
+        self._last: tuple[Hashable, Any] | None = None  # the user and the candidates of the last choice
 
     def _draw(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([self.seed_number, *what])
@@ -125,11 +126,8 @@ class MCNB(Policy):
         given: Any = read_vectors(contexts, self.n_features)
         x, row = _with_constant(given), self._roster.row(user)
         near = self._alike(row, x)
-        net, estimate, slope = self._meta, np.zeros(len(x)), np.zeros(len(x))
-        rng = self._draw(1, self.learned)
-        for k in range(len(x)):
-            if self.learned % OFTEN == 0 and len(self._payoffs):
-                net = self._trained(net, self._group(near[k], row, rng), rng, 1e-2, 100, adam=False)
+        estimate, slope = np.zeros(len(x)), np.zeros(len(x))
+        for k, net in enumerate(self._adapted(row, near)):
             estimate[k : k + 1], slope[k : k + 1] = _answers(net, x[k : k + 1])
         width = np.sqrt(self.nu * slope) + self.nu * math.sqrt(1 / (1 + self._users.count(user)))
         chance = np.eye(len(x))[first_best(estimate + width)]
@@ -137,6 +135,19 @@ class MCNB(Policy):
         return Decision(
             user, given, estimate + width, chance, estimate=estimate, width=width, members=members
         )
+
+    def _adapted(self, row: int, near: Any) -> Iterator[Floats]:
+        """Yield the meta network for each candidate, in every 10th round adapted to one group after the other."""
+        net, rng = self._meta, self._draw(1, self.learned)
+        for group in near:
+            if self.learned % OFTEN == 0 and len(self._payoffs):
+                net = self._trained(net, self._group(group, row, rng), rng, 1e-2, 100, adam=False)
+            yield net
+
+    def draw(self, decision: Decision) -> int:
+        """Draw a candidate, and keep who was shown what, to learn from it."""
+        self._last = (decision.user, decision.contexts)
+        return super().draw(decision)
 
     def _trained(
         self, net: Floats, which: Ints, rng: np.random.Generator, rate: float, limit: int, *, adam: bool
@@ -174,6 +185,12 @@ class MCNB(Policy):
         """Keep the payoff, and train the meta network and the user's if it is time."""
         x = _with_constant(read_vectors([context], self.n_features))[0]
         payoff = read_payoff(payoff)
+        last, row = self._last, self._roster.row(user)
+        if self.learned % OFTEN == 0 and last is not None and last[0] == user:
+            shown = _with_constant(last[1])
+            if (shown == x).all(axis=1).any():
+                *_, self._meta = self._adapted(row, self._alike(row, shown))
+        self._last = None
         self.add(user)
         self._contexts.append(x)
         self._payoffs.append(payoff)
@@ -207,6 +224,7 @@ class MCNB(Policy):
         self._contexts = [self._contexts[k] for k in kept]
         self._payoffs = [self._payoffs[k] for k in kept]
         self._users = [self._users[k] for k in kept]
+        self._last = None
 
     @property
     def users(self) -> list[Hashable]:
