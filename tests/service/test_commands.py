@@ -1,6 +1,7 @@
 """The commands around the service, as one types them; and no route is left out of the documentation."""
 
 import asyncio
+import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -171,3 +172,29 @@ def test_every_route_and_setting_is_documented() -> None:
     for route in [route for module in NATIVE if module is not page for route in module.ROUTES]:
         for path in route.paths:
             assert path.replace(":str", "") in DOCS, f"docs/service.md does not mention {path}"
+
+
+def test_a_load_test_of_several_services_says_what_following_costs() -> None:
+    done = run.invoke(
+        app,
+        [
+            "loadtest",
+            "--workers",
+            "2",
+            "--seconds",
+            "2",
+            "--connections",
+            "4",
+            "--ids",
+            "--actions",
+            "3",
+            "--json",
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert (row["workers"], row["failures"]) == (2, 0)
+    assert row["ranks_a_second"] > 0
+    assert row["following_a_rank"] is not None
+    done = run.invoke(app, ["loadtest", "--workers", "2,none"])
+    assert str(done.exception) == "--workers is '2,none', expected numbers from 1 to 16, like 1,2,4"

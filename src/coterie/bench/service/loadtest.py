@@ -244,9 +244,9 @@ def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
 
 
 class Server:
-    """A server in a separate process, on one core if there are two, killed with SIGKILL at the end."""
+    """A server in a separate process, killed with SIGKILL at the end; `pinned` to one core if there are two."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], pinned: bool = True) -> None:
         if not hasattr(os, "sched_setaffinity"):
             raise ParameterError(
                 f"a fresh server is measured on Linux, and this is {sys.platform}: start one and give its --url"
@@ -254,7 +254,7 @@ class Server:
         command = [sys.executable, "-m", *arguments, "--port", "0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         cores = sorted(os.sched_getaffinity(0))
-        if len(cores) > 1:
+        if pinned and len(cores) > 1:
             os.sched_setaffinity(self.process.pid, {cores[-1]})
         self.url = ""
 

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from coterie.cli.shared.options import JsonOption
+from coterie.errors import ParameterError
+
+MOST_WORKERS = 16
 
 
 def loadtest(
@@ -33,6 +36,14 @@ def loadtest(
     dialect: Annotated[str, typer.Option(help="The API: native or personalizer.")] = "native",
     key: Annotated[str | None, typer.Option(help="A key, if the service requires one.")] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a URL beyond this machine.")] = False,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Compare so many services on one store, for example 1,2,4."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="With --workers: an empty store, for example in PostgreSQL. [default: a new file]"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Press a service, and look for what was lost.
@@ -41,9 +52,20 @@ def loadtest(
     time includes that of its rewards.
     Without --url, a new service and a plain Litestar endpoint with the same bodies are loaded in turns, each
     on one core; the service is killed without warning, and every acknowledged event is searched in its log.
+    With --workers, several services share a store. It prints their processor time for a rank and a reward: that of
+    the one that decides, and that of one that follows as a share of it.
     """
     from coterie.bench.service.loadtest import Plan, check_plan, press, run, summary
 
+    if workers is not None:
+        _compare(
+            workers,
+            Plan(seconds, connections, users, actions, rewards, features=bool(features)),
+            store,
+            durability,
+            as_json,
+        )
+        return
     kinds = [False, True] if features is None else [features]
     found: dict[str, dict[str, object]] = {}
     for kind in kinds:
@@ -60,6 +82,28 @@ def loadtest(
         table.add_column(name)
     for name in next(iter(found.values())):
         table.add_row(name.replace("_", " "), *(_cell(result[name]) for result in found.values()))
+    Console().print(table)
+
+
+def _compare(workers: str, plan: Any, store: str | None, durability: str, as_json: bool) -> None:
+    """Print what numbers of services do on one store."""
+    from coterie.bench.service.loadtest import check_plan
+    from coterie.bench.service.many_services import run_many
+
+    counts = [int(part) if part.isdecimal() else 0 for part in workers.split(",")]
+    if not all(1 <= count <= MOST_WORKERS for count in counts):
+        raise ParameterError(
+            f"--workers is {workers!r}, expected numbers from 1 to {MOST_WORKERS}, like 1,2,4"
+        )
+    check_plan(None, plan, False)
+    rows = run_many(plan, counts, store, durability)
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, show_header=False)
+    for name in rows[0]:
+        cells = ("" if row[name] is None else _cell(row[name]) for row in rows)
+        table.add_row(name.replace("_", " "), *cells)
     Console().print(table)
 
 
