@@ -127,10 +127,9 @@ def test_the_fallback_is_shown_if_the_service_does_not_answer(kind: Any, proxy: 
     with kind(proxy.url, timeout=0.05, within=0.15) as client:
         ranked = client.rank("ann", ACTIONS, fallback="news")
         assert (ranked.chosen, ranked.fallback, ranked.probabilities) == ("news", True, {})
-        asked = len(proxy.seen)
         assert client.reward(ranked, 1.0) == "not_sent"  # the service may have decided otherwise
         assert client.activate(ranked) is False
-        assert len(proxy.seen) == asked
+        assert all(line.startswith("POST /v1/rank ") for line, _ in proxy.seen)  # one may arrive only now
         with pytest.raises(NoAnswerError, match="the service did not answer in"):
             client.rank("ann", ACTIONS)
         (failed,) = client.reward_many([("e", 1.0)])
