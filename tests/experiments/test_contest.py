@@ -34,7 +34,7 @@ def write(
     """Write a numbers.json with as much as the contest reads."""
     policies: list[dict[str, Any]] = []
     for spec, name, items, mean in entries:
-        value = {"mean": mean, "spread": 0.0041}
+        value = {"mean": mean, "spread": 0.0041 if seeds > 1 else None}
         own = {"ctr": value, "regret_to_random": None} if measure == "ctr" else {"regret_to_random": value}
         policies.append({"policy": spec, "title": name, **({"items": items} if items else {}), **own})
     comparison = {
@@ -64,6 +64,11 @@ def test_folders_of_one_dataset_become_one_line_and_the_best_is_bold(tmp_path: P
         "| --- | --- | --- | --- | --- | --- |\n"
         "| LastFM | regret over RAN's ↓ | 40,000 | 5 | **0.757 ± 0.004** (3 runs) | 1.000 ± 0.004 (3 runs) |\n"
     )
+
+
+def test_one_run_has_no_spread(tmp_path: Path) -> None:
+    text = table(read_contest([write(tmp_path / "one", [OURS, BLIND], seeds=1)]))
+    assert "| **0.650** | 1.000 |" in text
 
 
 def test_ours_comes_first_vw_next_and_ran_last(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ note that says why, and a cell of fewer runs than the line's says how many.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.run.specs import NICKNAMES
 from coterie.experiments.run.worlds import whole_of
 from coterie.experiments.study.games import NOT_ON_TWINS, TWINS
+from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.reproduce import TITLES
 from coterie.models.files import written_whole
 from coterie.policies import POLICIES
@@ -33,7 +35,7 @@ class Score(NamedTuple):
 
     title: str
     mean: float
-    spread: float
+    spread: float  # NaN of one run
     view: str  # which part of items it saw
     note: str = ""  # the best setting, if several were played; or additional knowledge
     runs: tuple[float, ...] = ()  # the same number in each run, if known
@@ -139,7 +141,8 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
         view = "ids" if view == "units" else view
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
-        score = Score(title, value["mean"], value["spread"], view, note, runs, len(comparison["seeds"]))
+        spread = math.nan if value["spread"] is None else value["spread"]
+        score = Score(title, value["mean"], spread, view, note, runs, len(comparison["seeds"]))
         if key not in found or score.loss(is_log) < found[key].loss(is_log):
             found[key] = score
     return found
@@ -212,7 +215,7 @@ def _cell(line: Line, name: str, notes: dict[str, int], *, is_best: bool) -> str
         return f"– ({notes.setdefault(why, len(notes) + 1)})"
     score = line.scores[name]
     digits = 4 if line.is_log else 3
-    text = f"{score.mean:.{digits}f} ± {score.spread:.{digits}f}"
+    text = shown(score.mean, score.spread, f".{digits}f")
     if is_best:
         text = f"**{text}**"
     ids_alone = "ids" if score.view == "ids" and any(s.view != "ids" for s in line.scores.values()) else ""
