@@ -51,6 +51,13 @@ policy.learn("zoe", "jazz", 1.0)
 print(policy.explain("zoe", ["rock", "news"]))
 """
 
+COMPARE = """
+import sys
+from coterie.cli import main
+sys.argv = ["coterie", "compare", "--out", "{folder}/out"]
+main()
+"""
+
 
 def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     """Time new processes; the interpreter's own start is subtracted."""
@@ -73,6 +80,9 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     with suppress(ImportError):
         yield _row("a service until it is ready, without machine code", _service() - bare, 8, numpy)
     if not quick:
+        with tempfile.TemporaryDirectory() as folder:
+            compared = seconds(COMPARE.format(folder=folder), NUMBA_CACHE_DIR=f"{folder}/cache") - bare
+        yield _row("`coterie compare`, without machine code", compared, 60, numpy)
         with tempfile.TemporaryDirectory() as folder:
             compiled = seconds(FIRST_PAGE, NUMBA_CACHE_DIR=folder) - bare
         name = "the ten lines of the README, compiled before the first answer"
