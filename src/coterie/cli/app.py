@@ -36,7 +36,7 @@ COMMANDS = {
     "store": Listed("serving", "service", "Check, export and repair what a service keeps."),
     "backup": Listed("serving", "service", "Copy a store into one file, also while a service writes."),
     "restore": Listed("serving", "service", "Check a backup, and make a store of it."),
-    "loadtest": Listed("serving", "service", "Press a service, and look for what was lost."),
+    "loadtest": Listed("serving", "service", "Put load on a service, and check that nothing is lost."),
     "reproduce": Listed("studies", "experiments", "Do the paper's experiments on a dataset."),
     "data": Listed("studies", "experiments", "Get the published data files, and check what is there."),
     "contest": Listed("studies", "experiments", "Play the games, and put all results into one table."),
@@ -100,4 +100,4 @@ def coterie(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Recommenders whose users teach each other, item by item (CAB and its rivals)."""
+    """Contextual bandits that learn which users are alike: experiments, and a service."""

@@ -46,7 +46,7 @@ def loadtest(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Press a service, and look for what was lost.
+    """Put load on a service, and check that nothing is lost.
 
     It sends ranks and rewards, and prints throughput and latencies, by ids and with features. A rank's processor
     time includes that of its rewards.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from coterie.cli.shared.options import DataOption, JsonOption
 
@@ -43,9 +44,10 @@ def advise(
     if as_json:
         print(numbers)
         return
+    console = Console()
     for line in advice.words():
-        print(line)
-    print(f"Page: {os.path.relpath(page)}")
+        console.print(line, markup=False, highlight=False)
+    console.print(f"Page: {os.path.relpath(page)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _records(log: str, data: Path | None, seed: int) -> "Records":

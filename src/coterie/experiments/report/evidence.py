@@ -13,7 +13,7 @@ from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.paper_figures import in_page
 from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import Evidence, statistics
-from coterie.experiments.study.table import paid
+from coterie.experiments.study.table import LOG_HEAD, paid
 from coterie.experiments.study.tuning import is_by_luck, read_score
 from coterie.report.page import count, plain_table, write_html
 
@@ -117,7 +117,7 @@ def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
 def final_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     """Return one line per policy: final value with spread, neighbourhood size, share rate."""
     is_log = evidence.protocol.data.is_log
-    head = ["policy", "CTR", "kept"] if is_log else ["policy", "regret over RAN's", "regret"]
+    head = LOG_HEAD if is_log else ["policy", "regret over RAN's", "regret"]
     lines = []
     for result in evidence.comparison.results:
         second = f"{result.over('kept').mean:,.0f}" if is_log else shown(*result.over("regret"), ",.0f")
