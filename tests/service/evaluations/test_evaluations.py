@@ -32,7 +32,7 @@ from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
 from coterie.service.settings import Config, Settings
-from coterie.service.store_errors import FullError, LostError
+from coterie.service.store_errors import BrokenError, FullError, LostError
 from tests.service import postgres
 from tests.service.helpers import START, Clock, bandit, with_coordinator
 
@@ -174,7 +174,9 @@ def test_one_that_runs_can_be_deleted(held: Any, tmp_path: Path) -> None:
 def test_one_that_fails_is_told_and_the_next_is_done(
     held: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults: list[Exception] = [LostError("secrets of the database"), OSError("no more processes")]
+    """One that the store interrupts stays open and is tried again; a broken store is told without its secrets."""
+    lost, broken = LostError("it is back soon"), BrokenError("secrets of the database")
+    faults: list[Exception] = [lost, broken, OSError("no more processes")]
 
     def do(run: job_process.JobProcess) -> WorkerAnswer:
         if faults:
@@ -187,7 +189,7 @@ def test_one_that_fails_is_told_and_the_next_is_done(
             client.put(f"/v1/evaluations/{name}", json={})
         told = {name: finished(client, name) for name in ("one", "two", "three")}
     assert [one["status"] for one in told.values()] == ["failed", "failed", "done"]
-    assert told["one"]["error"] == LostError.said
+    assert told["one"]["error"] == BrokenError.said
     assert told["two"]["error"] == "no more processes"
 
 
