@@ -20,7 +20,7 @@ from coterie.service.ids import SLOT
 CONNECTIONS, USERS = 6, 4  # users of each connection
 POLICIES = ("hierarchical", "linucb")
 
-Kind = Literal["rank", "slots", "reward", "forget", "configure"]
+Kind = Literal["rank", "again", "slots", "reward", "forget", "configure"]
 
 
 @dataclass
@@ -71,6 +71,7 @@ class Sender:
         self.waiting: Request | None = None
         self.made = 0
         self.open: list[tuple[str, str]] = []  # events that may get a reward, with their users
+        self.answers: list[tuple[Request, bytes]] = []  # the last ranks, with what was decided
 
     def next(self) -> Request:
         """Return what to send: first what was not answered."""
@@ -91,6 +92,9 @@ class Sender:
             value = float(self.rng.random() < 0.3)
             told = {"value": value, "parts": {"clicked": value, "seconds": self.rng.random()}}
             return Request("reward", "POST", f"/v1/events/{event}/reward", told, whose, event)
+        if self.answers and chance < 0.52:
+            before, _ = self.rng.choice(self.answers)
+            return Request("again", "POST", before.path, before.body, before.user, before.event)
         event = f"event-{self.number}-{self.made}"
         if chance > 0.95:
             return self._slots(user, event)
@@ -136,6 +140,11 @@ class Sender:
             facts.users |= dict.fromkeys(events, user)
             if request.kind == "rank":
                 self.open.append((event, user))
+                self.answers = [*self.answers[-20:], (request, answer)]
+        elif request.kind == "again":
+            # Whichever service is asked, and whatever happened since: an event has one decision.
+            first = next(decided for one, decided in self.answers if one.event == event)
+            assert (status, json.loads(answer)) == (201, json.loads(first)), f"{said}, before {first!r}"
         elif request.kind == "reward":
             outcome = json.loads(answer)["outcome"]
             assert (status, outcome in ("applied", "duplicate", "late")) == (200, True), said
@@ -153,6 +162,7 @@ class Sender:
         if request.kind == "forget":
             self.facts.forgetting(request.user)
             self.open = [pair for pair in self.open if pair[1] != request.user]
+            self.answers = [pair for pair in self.answers if pair[0].user != request.user]
 
 
 @asynccontextmanager
