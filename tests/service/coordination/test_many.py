@@ -16,6 +16,7 @@ from coterie.service.problems import Problem
 from coterie.service.settings import Cap, Config, Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
+from coterie.service.store_errors import PassingError
 from tests.service import postgres
 from tests.service.core.test_caps import hold
 from tests.service.helpers import Clock, ask
@@ -272,3 +273,27 @@ def test_names_that_a_killed_service_left_are_removed_by_the_next_one(url: str) 
         await next_one.stop()
 
     with_services(url, work, count=1, max_users=2)
+
+
+def test_who_cannot_read_what_others_wrote_is_told_to_try_again(url: str) -> None:
+    """The log has moved on, and the store is away just then."""
+
+    async def work(services: list[Coordinator]) -> None:
+        a, b = services
+        for task in b._tasks:
+            task.cancel()
+        await a.rank(ask("one"))
+        usual, b.store.tail = b.store.tail, _away  # type: ignore[method-assign]
+        with pytest.raises(Problem, match="not stored: the store takes no records for now") as caught:
+            await b.rank(ask("two"))
+        assert (caught.value.status, caught.value.retry_after) == (503, 1)
+        b.store.tail = usual  # type: ignore[method-assign]
+        while b.refusing is not None:
+            await asyncio.sleep(0.01)
+        await b.rank(ask("two"))
+
+    with_services(url, work, count=2)
+
+
+def _away(position: int) -> list[Batch]:
+    raise PassingError("away")

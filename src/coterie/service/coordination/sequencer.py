@@ -184,6 +184,8 @@ class Sequencer:
                 ]  # else nobody waits for it any more
                 try:
                     await self._commit(taken)
+                except StoreError as error:  # the log could not be read, so nothing was written
+                    self._fail(taken, error)
                 except Exception as error:  # of ours: nobody may wait for ever
                     log.exception("a batch could not be written")
                     for item in taken:
