@@ -78,8 +78,12 @@ def test_recorded_probabilities_are_the_shares_of_20_000_answers(config: Config,
 
 
 def log_of(config: Config, seed: int, n: int) -> tuple[InteractionLog, Floats]:
-    """Return what the service decided in a world whose means are known, and these means, a row per decision."""
-    made, rng = bandit(**msgspec.structs.asdict(config)), np.random.default_rng(seed)
+    """Return what the service decided in a world whose means are known, and these means, a row per decision.
+
+    A tenth of the decisions shows a given action by chance: a log that never shows it cannot be evaluated.
+    """
+    given = msgspec.structs.asdict(config) | {"exploration": 0.4}
+    made, rng = bandit(**given), np.random.default_rng(seed)
     means = 0.2 + 0.6 * rng.random((3, len(NAMES)))
     found, truth = [], np.zeros((n, len(NAMES)))
     for t in range(n):
