@@ -15,7 +15,7 @@ from coterie.models._kernels.hierarchy import arrays, loop
 from coterie.models._kernels.hierarchy.population import view
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.hierarchy import refit
-from coterie.models.hierarchy.declared import DeclaredModel
+from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.population import Population
 from coterie.policies.base.batch import Batch
 from tests.naive import NaiveHierarchical
@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 KINDS = ("features", "few ids", "many ids", "both")
 
 
-def declared(policy: Hierarchical) -> DeclaredModel:
-    assert isinstance(policy._model, DeclaredModel)
+def declared(policy: Hierarchical) -> PlainModel:
+    assert isinstance(policy._model, PlainModel)
     return policy._model
 
 

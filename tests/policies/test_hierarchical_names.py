@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from coterie import Action, Hierarchical
 from coterie.errors import ContextError, FileError, ParameterError, UserError
 from coterie.models._kernels.hierarchy import effect_keys as keys
-from coterie.models.encoded import Encoded
+from coterie.models.encoded import Encoded, encode_actions
 from coterie.models.hierarchy import blocks
-from coterie.models.hierarchy.effects import NAMES, Effects
+from coterie.models.hierarchy.effects import NAMES, Effects, Settings
 from coterie.models.hierarchy.named import NamedModel
 from coterie.models.probability import pick
 from tests.twins.named_effects import NaiveEffects
@@ -37,19 +37,20 @@ def test_the_first_payoff_by_hand() -> None:
     With the noise of 0.5 the total is 4.95. The first payoff is the origin, so no mean changes. The precision of the
     data is one over the total without the effect's own v. Variances are fitted once payoffs differ.
     """
-    policy = Hierarchical()
-    policy.learn("ann", Action("tea"), 1.0)
-    tensors = policy.tensors()
+    effects, one = Effects(64), encode_actions(["tea"])
+    effects.learn("ann", one, 1.0, 1)
+    tensors = effects.tensors()
     assert sorted(NAMES[kind] for kind in tensors["kinds"]) == ["id", "population", "user", "user × id"]
     assert tensors["precision"] == pytest.approx([1 / 0.95, 1 / 4.8, 1 / 4.8, 1 / 4.8])
     assert tensors["pull"].tolist() == [0] * 4
-    assert policy.variances == {"population": 4, "user": 0.15, "id": 0.15, "user × id": 0.15}
-    assert effects_of(policy).noise[0] == 0.5
-    told = policy.explain("ann", [Action("tea"), Action("milk")])
-    assert told.estimate.tolist() == [1, 1]
+    assert effects.variances == {"population": 4, "user": 0.15, "id": 0.15, "user × id": 0.15}
+    assert effects.noise[0] == 0.5
+    offset = np.array([0.0, 0.25])
+    told = effects.score("ann", encode_actions(["tea", "milk"]), Settings(1.0, 0.0), offset)
+    assert told[0].tolist() == [1, 1.25]
     # Neither what the user's own payoffs teach nor what all candidates have in common is explored.
     # With one payoff per id, a ninth of an id's variance counts.
-    assert told.width == pytest.approx([math.sqrt(1 / (1 / 0.15 + 1 / 4.8) / 9), math.sqrt(0.15 / 9)])
+    assert told[1] == pytest.approx([math.sqrt(1 / (1 / 0.15 + 1 / 4.8) / 9), math.sqrt(0.15 / 9)])
 
 
 def test_the_first_payoff_is_exact_conditioning() -> None:
@@ -363,8 +364,15 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
         with_("block_spread", 1, -1.0),
         with_("block_fitted", 3, 0.0),
         with_("block_mean", 1, np.nan),
+        with_("block_middle", 1, -1.0),
+        with_("block_centre", 1, np.inf),
         with_("block_ids", 1, whole["block_ids"][0]),
         other(free=whole["free"][:-1]),
+        other(crossed=[2]),
+        other(columns=np.array([1, 1], dtype=np.uint64)),
+        other(columns=np.array([1], dtype=np.uint64)),
+        with_("plain_many_place", 0, 2),
+        with_("plain_deciding", 0, 3),
         other(users=np.frombuffer(json.dumps([1, 2]).encode(), np.uint8)),
     ):
         fresh = Hierarchical()
@@ -379,7 +387,7 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
 def grown() -> dict[str, Any]:
     policy = Hierarchical()
     for k in range(40):
-        policy.learn(k, Action(k), 0.5)
+        policy.learn(k, Action(k, context={"c": 1.0}), 0.5)
     return policy.tensors()
 
 

@@ -16,6 +16,7 @@ from coterie.models._kernels.hierarchy import effect_keys, effects
 from coterie.models._kernels.probability import first_best as best
 from coterie.models.encoded import Encoded
 from coterie.models.features import flatten
+from coterie.models.hierarchy.named import NamedModel
 from coterie.models.ranges import LARGEST, MOST_LEARNED, MOST_STORED, PRODUCT, TINY
 from coterie.policies import POLICIES, Batch, Policy
 from tests.policies.test_contract import D, candidates, each_policy, fingerprint, play
@@ -115,13 +116,14 @@ def test_the_first_value_of_a_kind_of_feature_decides_nothing_for_others(
     assert all_finite(policy)
 
 
-def test_an_update_out_of_range_is_refused_before_it_is_applied() -> None:
+@pytest.mark.parametrize("crossed", [False, True])
+def test_an_update_out_of_range_is_refused_before_it_is_applied(crossed: bool) -> None:
     """A log of an earlier version may hold values that are not read today: START / 1e-320 is not finite."""
-    policy = Hierarchical()
-    policy.learn("ann", Action("tea", {"hot": 1.0}), 1.0)
+    policy, context = Hierarchical(), {"now": 1.0} if crossed else {}
+    policy.learn("ann", Action("tea", {"hot": 1.0} if crossed else {}, context), 1.0)
     effects_of(policy).figures[effect_keys.FEATURE, effects.TIMES] = 0.0  # as if no feature was seen yet
     before = fingerprint(policy)
-    shown = policy.read([Action("tea", {"hot": 1.0})])
+    shown = policy.read([Action("tea", {"hot": 1.0}, context)])
     hashed = shown.hashed._replace(values=np.array([1.0, 1e-160]))
     with pytest.raises(NumberError, match="cannot be learned: a number of the model would not be finite"):
         policy.learn("bob", Encoded(hashed), 1.0)
@@ -133,8 +135,9 @@ def test_an_update_out_of_range_is_refused_before_it_is_applied() -> None:
 def test_a_batch_learns_all_but_the_refused_payoffs(compiled: bool) -> None:
     policy = Hierarchical()
     policy.learn("ann", [1.0, 0.0], 1.0)
-    model = effects_of(policy)
-    model.table.pull[: model.used] = 1e40  # as a model file might have it
+    model = policy._model
+    assert isinstance(model, NamedModel)
+    model.plain.population.model.prior.means[:] = 1e61  # as a model file might have it
     vectors = np.array([[0.6, 0.0], [0.0, 0.6]])
     batch = Batch(["ann", "bob"], np.array([[0], [1]]), vectors, np.array([1.0, 1.0]), np.array([0, 0]))
     learn = (
@@ -157,7 +160,7 @@ def test_a_decision_that_is_not_finite_is_an_error() -> None:
     policy = Hierarchical()
     effects_of(policy).figures[:] = np.nan
     with pytest.raises(NumberError, match="the score of candidate 0 is nan, expected a finite number"):
-        policy.choose("ann", [Action("tea"), Action("milk")])
+        policy.choose("ann", [Action(name, context={"now": 1.0}) for name in ("tea", "milk")])
 
 
 @each_policy

@@ -75,7 +75,8 @@ class NaiveEffects:
             for ((_, v), x), (key, _) in zip(found, listed, strict=True)
             if not key[0].startswith(("user", "population"))
         )
-        mean, more = self.blocks.view(item, context)
+        mean, _ = self.blocks.view(item, context)
+        more = self.blocks.worth_exploring(item, context)
         often = len(self.blocks.contexts) / max(len(self.blocks.paid), 1)
         sd = self.explore * math.sqrt(variance + more * often / (often + self.RARE))
         return float(estimate + mean + sd), sd
@@ -137,10 +138,11 @@ class NaiveEffects:
             self.precision[key] = 1 / v - 1 / self.v0[key[0]]
             self.pull[key] = w / v
         share = noise / (s + noise)
-        self.residuals[0] += (error * share) ** 2 + s * share
-        self.residuals[1] += 1
         before = self.variance
-        self.visit(self.VISITS * len(listed))
+        if before:  # else residuals and weights are not yet in units of payoffs
+            self.residuals[0] += (error * share) ** 2 + s * share
+            self.residuals[1] += 1
+            self.visit(self.VISITS * len(listed))
         varied = len(set(self.payoffs)) > 1
         if varied and (not before or self.t in (2, 4, 8, 16)):
             self.rescale()
@@ -201,7 +203,7 @@ class NaiveEffects:
 class NaiveBlocks:
     """Weights of each id over a constant and the context features, by inverting matrices each time."""
 
-    START, WEAK, GROWTH, UNEQUAL = 0.25, 5, 1.15, 3
+    START, WEAK, GROWTH, UNEQUAL, SIDE = 0.25, 5, 1.15, 3, 0.25
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -210,6 +212,7 @@ class NaiveBlocks:
         self.constant = self.context = self.START
         self.prior = np.eye(1)
         self.fitted = 0
+        self.centre = np.ones(1)
 
     def covers(self, item: Hashable) -> bool:
         return item is not None and bool(self.names)
@@ -247,6 +250,14 @@ class NaiveBlocks:
         x = self.x(context)
         return float(mean @ x), float(x @ spread @ x)
 
+    def worth_exploring(self, item: Hashable, context: Features) -> float:
+        """All of the variance at the mean context, and a part of what the context adds to it."""
+        if not self.covers(item):
+            return 0.0
+        _, total = self.view(item, context)
+        middle = min(float(self.centre @ self.posterior(item)[1] @ self.centre), total)
+        return middle + self.SIDE * (total - middle)
+
     def learn(self, item: Hashable, context: Features, y: float, noise: float, variance: float) -> None:
         self.contexts.append(dict(context))
         self.paid[item].append((dict(context), y, noise))
@@ -282,6 +293,7 @@ class NaiveBlocks:
             self.context = ((means[:, 1:] ** 2 / relative).sum() + weak) / (free + self.WEAK)
         if not self.paid:
             self.constant = self.context = self.START * variance
+        self.centre = np.array([1.0, *centre])
         self.prior = turn @ np.diag([self.constant, *(self.context * relative)]) @ turn.T
         if learn:
             self.fitted = len(self.contexts)

@@ -185,18 +185,20 @@ def is_nan(name: Hashable) -> bool:
     return isinstance(name, np.datetime64 | np.timedelta64) and bool(np.isnat(name))
 
 
-def read_payoff(payoff: Any) -> float:
-    """Return `payoff` as a float in [-1, 1]."""
+def read_payoff(payoff: Any, most: float = 1.0) -> float:
+    """Return `payoff` as a float in [-most, most]."""
     number = not isinstance(payoff, str | bytes) and np.ndim(payoff) == 0 and hasattr(payoff, "__float__")
     number = number and not isinstance(payoff, np.complexfloating) and not np.ma.is_masked(payoff)
     if not number:
-        raise PayoffError(f"payoff is {payoff!r}, expected a number in [-1, 1]")
+        raise PayoffError(f"payoff is {payoff!r}, expected a number in [{-most:g}, {most:g}]")
     try:
         value = float(payoff)
     except OverflowError:
         value = math.inf
-    if not -1 <= value <= 1:
-        raise PayoffError(f"payoff is {value!r}, expected a number in [-1, 1]; scale payoffs before learning")
+    if not -most <= value <= most:
+        raise PayoffError(
+            f"payoff is {value!r}, expected a number in [{-most:g}, {most:g}]; scale payoffs before learning"
+        )
     return value
 
 

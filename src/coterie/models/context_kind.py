@@ -3,6 +3,8 @@
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from coterie.errors import ParameterError
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
 from coterie.models.checks import check_count, check_flag, read_items
@@ -31,6 +33,12 @@ class ContextKind(NamedTuple):
         if not self.one_hot:
             return []
         return contexts.ids if isinstance(contexts, Candidates) else contexts
+
+    def table(self, contexts: Any) -> Any:
+        """Return the features of checked candidates: (candidates, n_features)."""
+        if self.n_features is None:
+            return np.empty((len(contexts), 0))
+        return contexts.features if isinstance(contexts, Candidates) else contexts
 
 
 def check_one_kind(n_features: Any, one_hot: Any) -> ContextKind:

@@ -12,6 +12,7 @@ from coterie.arrays import Floats
 TINY = 1e-20  # a feature's value, or a product of two, that is smaller counts as 0
 LARGEST = 1e6  # the largest value of a named feature
 PRODUCT = LARGEST**2  # the largest product of two, and the largest entry of a vector
+LARGEST_PAYOFF = 1e9  # of policies that learn the scale of payoffs
 MOST_SET = 1e12  # the largest parameter of a policy
 MOST_LEARNED = 1e60  # an update that would make a number of a model larger is refused
 MOST_STORED = 1e100  # a model file with a larger number is refused; sums of squares may exceed MOST_LEARNED

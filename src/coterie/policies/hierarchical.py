@@ -4,7 +4,8 @@ All variances are fitted to the payoffs by likelihood, a little with each payoff
 without payoffs is judged by the population, a user with many payoffs by these payoffs alone, and in between the data
 decide how much each effect counts. `docs/hierarchical.md` derives the formulas.
 
-Actions of any form: named features, ids, vectors and a context (`models/hierarchy/effects.py` and `blocks.py`).
+Actions of any form: named features, ids, vectors and a context. Without a context, and with at most 32 features, the
+model is that of declared actions, below. With a context (`models/hierarchy/effects.py` and `blocks.py`):
 
     payoff = Σ x_j w_j + noise          j: each feature and cross of the action
     w_j ~ N(0, v₀ of j's kind)
@@ -20,10 +21,10 @@ Actions of any form: named features, ids, vectors and a context (`models/hierarc
 
 An action's weights over the context features have a full covariance (a block per id, for up to 128 context
 features); all other effects have a variance each. The cost of a decision grows with the number of features and
-crosses, not with the number of users.
+crosses, not with the number of users. What was learned before the first context stays as an offset.
 
-Vectors, ids or both, if they are declared (`models/hierarchy/declared.py`). Users' weights have a full covariance,
-and there may be groups of users:
+Vectors, ids or both, without a context (`models/hierarchy/plain.py`). Users' weights have a full covariance, and
+there may be groups of users:
 
     payoff = x·w_u + e_i + g_ui + noise       x: a constant 1, then the features
     w_u ~ Σ_k share_k N(mean_k, Σ),  e_i ~ N(0, τ²),  g_ui ~ N(0, φκ),  noise ~ N(0, (1−φ)κ)
@@ -34,9 +35,10 @@ later payoffs and λ = 2^(−1/half_life). The population is fitted to these sta
 
 Exploration is for what all users can learn together: with vp the variance of what all users share, the score is the
 estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is uncertain by
-½·explore·√vp. What only this user's payoffs teach is not explored. All probabilities are mixed with a share `floor`
-of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while payoffs are late,
-so decisions that wait for theirs need no count.
+½·explore·√vp. What only this user's payoffs teach is not explored. Of an action's variance that is due to the
+context, a quarter counts: contexts that differ explore by themselves. All probabilities are mixed with a share
+`floor` of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while payoffs
+are late, so decisions that wait for theirs need no count.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -47,13 +49,14 @@ import numpy as np
 
 from coterie.errors import ParameterError
 from coterie.models.batches import names_of
-from coterie.models.checks import check_count, check_flag, check_number, check_share, check_user, read_payoff
+from coterie.models.checks import check_count, check_flag, check_number, check_share, check_user
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors
-from coterie.models.hierarchy.declared import DeclaredModel
 from coterie.models.hierarchy.named import NamedModel
+from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Representation
 from coterie.models.parts import Parts
+from coterie.models.ranges import LARGEST_PAYOFF
 from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.parameters import Seed, check_half_life, keep_of, make_rng
@@ -71,6 +74,8 @@ class Hierarchical(Policy):
     A candidate is an `Action(id, features, context)`, or short for one: an id, a vector, or a mapping of names to
     numbers and words. All candidates of one choice have the same context. A visitor whom nobody can recognise is user
     None: judged by the population, which learns from the payoff; nothing is kept of the visitor.
+
+    Payoffs are of any origin and scale, up to 1e9 in size: what is chosen does not depend on either.
 
     Parameters
     ----------
@@ -118,6 +123,7 @@ class Hierarchical(Policy):
     )
     takes_both = True
     takes_names = True
+    largest_payoff = LARGEST_PAYOFF
     finds_neighbours = True
 
     n_features: int | None = None
@@ -154,7 +160,7 @@ class Hierarchical(Policy):
                 f"slots is {self.slots!r}, but declared actions have no table of effects; leave it out, or "
                 "leave out n_features and one_hot"
             )
-        return DeclaredModel(kind, keep_of(self.half_life))
+        return PlainModel(kind, keep_of(self.half_life))
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
@@ -178,13 +184,13 @@ class Hierarchical(Policy):
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the user, the action and the population; return 1."""
-        one, payoff = self._model.read_one(context), read_payoff(payoff)
+        one, payoff = self._model.read_one(context), self.read_payoff(payoff)
         self._model.learn(user, one, payoff, self.learned + 1)
         self.learned += 1
         return 1
 
     def run(self, batch: Batch) -> Outcome:
-        candidates, payoffs, served = read_batch(batch)
+        candidates, payoffs, served = read_batch(batch, self.largest_payoff)
         checked = Batch(names_of(batch.users), candidates, batch.items, payoffs, served)
         exploration = Exploration(self.explore, self.floor, self.rng)
         played = self._model.play(checked, exploration, self.learned) if len(candidates) else None

@@ -122,8 +122,8 @@ def test_a_reward_that_cannot_be_learned_says_so_and_changes_only_the_event(tmp_
         client.post("/v1/rank", json=body | {"eventId": "one"})
         client.post("/v1/events/one/reward", json={"value": 1.0})
         client.post("/v1/rank", json=body | {"eventId": "two"})
-        table = coordinator.bandit.policies.model._model.effects.table  # type: ignore[union-attr]
-        table.pull[:] = 1e40  # so that an estimate is far outside of the range of payoffs
+        model = coordinator.bandit.policies.model._model  # type: ignore[union-attr]
+        model.plain.population.model.prior.means[:] = 1e61  # so that an estimate is far out of range
         answer = client.post("/v1/events/two/reward", json={"value": 1.0})
         assert (answer.status_code, answer.json()["outcome"]) == (200, "not_learned")
         assert "coterie_payoffs_skipped 1.0" in client.get("/metrics").text

@@ -23,7 +23,7 @@ import numpy as np
 from coterie import Hierarchical
 from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
 from coterie.bench.measuring import Row, at_most, best_of, fit, no_limit, peak_resident
-from coterie.models.hierarchy.declared import DeclaredModel
+from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import split
 from coterie.models.roster import Roster
@@ -87,7 +87,7 @@ def fill(policy: Hierarchical, crowd: Crowd, size: int, on_progress: Callable[[s
 
 def users_of(policy: Hierarchical) -> Population:
     """Return the model of vectors."""
-    assert isinstance(policy._model, DeclaredModel)
+    assert isinstance(policy._model, PlainModel)
     return policy._model.many
 
 

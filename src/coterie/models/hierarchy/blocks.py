@@ -41,6 +41,7 @@ class ContextBlocks:
         self.seen = np.zeros((2, 1))  # the mean of each place, and its sum of squares around it
         # Payoffs learned, payoffs at the last fit, the variances of the constant and of the context.
         self.fitted = np.array([0.0, 0.0, START, START])
+        self.centre = np.ones(1)  # x at the mean context of the last fit
 
     def find(self, hashed: HashedItems) -> Blocked:
         """Return what blocks cover of these candidates. Actions without payoffs have the block 0, the prior."""
@@ -77,7 +78,7 @@ class ContextBlocks:
             self.ids[name] = 1 + len(self.ids)
             if self.ids[name] >= len(self.blocks.mean):
                 self._resize(2 * len(self.blocks.mean))
-            for array in (self.blocks.spread, self.blocks.mean):
+            for array in (self.blocks.spread, self.blocks.mean, self.blocks.middle):
                 array[self.ids[name]] = array[0]
         return self.find(hashed)
 
@@ -92,7 +93,7 @@ class ContextBlocks:
 
     def view(self, blocked: Blocked, values: Floats) -> Floats:
         """Return a row per candidate: see `view_blocks`."""
-        found = np.zeros((len(blocked.which), 3))
+        found = np.zeros((len(blocked.which), 4))
         if self.places:
             view_blocks(self.blocks, blocked, values, found)
         return found
@@ -119,7 +120,7 @@ class ContextBlocks:
         off = x - self.seen[0]
         self.seen[0] += off / self.fitted[0]
         self.seen[1] += off * (x - self.seen[0])
-        learn_block(self.blocks, int(blocked.which[0]), blocked.places, values, residual, noise)
+        learn_block(self.blocks, int(blocked.which[0]), blocked.places, values, self.centre, residual, noise)
         if self.fitted[0] >= self.fitted[1] * GROWTH:
             self.fit(variance)
 
@@ -160,6 +161,8 @@ class ContextBlocks:
             mean = spread @ self.blocks.pull[b]
             if np.isfinite(spread).all() and np.isfinite(mean).all():  # else rounding: what was learned stays
                 self.blocks.spread[b], self.blocks.mean[b] = spread, mean
+        self.centre = back[0].copy()
+        self.blocks.middle[:n] = ((self.blocks.spread[:n] @ self.centre) * self.centre).sum(axis=1).clip(0)
 
     def _centre(self, sign: float) -> Floats:
         """Return what adds to the constant's weight, or takes from it, the others' at the mean context."""
@@ -175,6 +178,7 @@ class ContextBlocks:
             "block_ids": np.array(list(self.ids), dtype=np.uint64),
             "block_seen": self.seen.copy(),
             "block_fitted": self.fitted.copy(),
+            "block_centre": self.centre.copy(),
             **{f"block_{name}": array[:n].copy() for name, array in self.blocks._asdict().items()},
         }
 
@@ -186,19 +190,23 @@ class ContextBlocks:
         fresh.places = {name: 1 + i for i, name in enumerate(places)}
         fresh.ids = {name: 1 + i for i, name in enumerate(ids)}
         n, d = 1 + len(ids), 1 + len(places)
-        shapes = {"gram": (n, d, d), "pull": (n, d), "spread": (n, d, d), "mean": (n, d)}
+        shapes = {"gram": (n, d, d), "pull": (n, d), "spread": (n, d, d), "mean": (n, d), "middle": (n,)}
         fresh.blocks = Blocks(
             *(take(tensors, f"block_{name}", "f", shapes[name]).copy() for name in Blocks._fields)
         )
         fresh.seen = take(tensors, "block_seen", "f", (2, d)).copy()
         fresh.fitted = take(tensors, "block_fitted", "f", (4,)).copy()
+        fresh.centre = take(tensors, "block_centre", "f", (d,)).copy()
         doubts = np.diagonal(fresh.blocks.spread, axis1=1, axis2=2)
         sound = (
             len(fresh.places) == len(places) <= MOST
             and len(fresh.ids) == len(ids)
             and n * d * d <= ROOM
-            and all(np.isfinite(array).all() for array in (*fresh.blocks, fresh.seen, fresh.fitted))
+            and all(
+                np.isfinite(array).all() for array in (*fresh.blocks, fresh.seen, fresh.fitted, fresh.centre)
+            )
             and (doubts[1:] > 0).all()
+            and (fresh.blocks.middle >= 0).all()
             and (fresh.seen[1] >= 0).all()
             and (fresh.fitted >= 0).all()
             and (fresh.fitted[2:] > 0).all()
@@ -209,7 +217,8 @@ class ContextBlocks:
 
 
 def _make(room: int, d: int) -> Blocks:
-    return Blocks(np.zeros((room, d, d)), np.zeros((room, d)), np.zeros((room, d, d)), np.zeros((room, d)))
+    square, line = (room, d, d), (room, d)
+    return Blocks(np.zeros(square), np.zeros(line), np.zeros(square), np.zeros(line), np.zeros(room))
 
 
 def _relative(seen: Floats, learned: float) -> Floats:

@@ -24,14 +24,13 @@ from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
 from coterie.models._kernels.hierarchy.effect_keys import KINDS
 from coterie.models._kernels.hierarchy.effects import Settings, Variances
-from coterie.models.batches import TOO_LARGE, Batch, Outcome, outcome_of
+from coterie.models.batches import TOO_LARGE
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.blocks import ContextBlocks
 from coterie.models.hierarchy.effect_parts import COLUMNS, Pieces, UserNumbers, join_numbers, split
 from coterie.models.parts import Parts
 from coterie.models.ranges import MOST_LEARNED
-from coterie.models.rows.chunks import Chunk
 
 __all__ = ["NAMES", "EffectPart", "Effects", "Settings"]
 
@@ -87,13 +86,15 @@ class Effects:
         """How many effects are known."""
         return int(self.table.counts[effect_table.USED] - self.table.counts[effect_table.FREED])
 
-    def score(self, user: Hashable, encoded: Encoded, settings: Settings) -> Floats:
-        """Return the rows of SCORED, a column per candidate."""
+    def score(self, user: Hashable, encoded: Encoded, settings: Settings, offset: Floats) -> Floats:
+        """Return the rows of SCORED, a column per candidate; to each estimate and score an offset is added."""
         scored, number, hashed = np.empty((len(SCORED), len(encoded))), self._number(user), encoded.hashed
         blocked = self.blocks.find(hashed)
         in_blocks = self.blocks.view(blocked, hashed.context_values)
-        in_blocks[:, 2] *= kernel.return_rate(self.blocks.often)
+        in_blocks[:, 3] *= kernel.return_rate(self.blocks.often)
+        in_blocks[:, 0] += offset
         kernel.score_all(self.table, self._variances, hashed, number, blocked, in_blocks, settings, scored)
+        scored[3] -= offset
         return scored
 
     def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
@@ -132,17 +133,6 @@ class Effects:
             blocks.learn(blocked, hashed.context_values, rest, blur, before or 1.0)
         if after != before and (now <= kernel.EARLY or not before):
             blocks.rescale(after, after / (before or 1.0))
-
-    def play(self, batch: Batch, draws: Floats, settings: Settings, learned: int) -> Outcome:
-        """Play a checked batch of encoded items; `draws` are uniform in [0, 1), one per round."""
-        chunk = Chunk(batch, self._number)
-        kernel.play(
-            self.table, self._variances, batch.items.hashed, chunk.rounds, chunk.people, self.numbers.next, draws,
-            settings, learned,
-        )  # fmt: skip
-        for user in chunk.joined:
-            self.add(user)
-        return outcome_of(chunk.rounds)
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""

@@ -1,17 +1,79 @@
-"""Actions of any form: named features, crossed with the user, the action's id and the context."""
+"""Actions of any form: ids, named features and a context.
+
+Without a context, and with at most COLUMNS features, users have a full covariance over features or ids (`plain.py`):
+the model that `Hierarchical` has for declared actions. The first context, or one feature too many, ends its learning.
+From then on it is an offset, and crosses of the user, the action and the context learn the rest (`effects.py`).
+"""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coterie.errors import ContextError, UserError
-from coterie.models.batches import Batch, Outcome
+from coterie.arrays import Floats
+from coterie.errors import FileError, NumberError, UserError
+from coterie.models.batches import TOO_LARGE, Batch, Outcome
 from coterie.models.encoded import Encoded, encode_actions, list_actions
-from coterie.models.files import Tensors
+from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.effects import Effects, Settings
+from coterie.models.hierarchy.plain import PARTS, PlainModel
+from coterie.models.hierarchy.refit import COLUMNS
 from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Scored
 from coterie.models.parts import Parts
+from coterie.models.ranges import TINY
+
+EFFECT, PAIR = 53, 40  # bytes of an effect in the table, and of a pair of user and item
+KNOWN = ("population", "user", "id", "user × id")  # the kinds of effects of `PlainModel.estimates`
+
+
+@final
+class Columns:
+    """Encoded actions as a table: each hash of a feature has a column."""
+
+    n_features = None
+    one_hot = True
+
+    def __init__(self) -> None:
+        self.hashes: list[int] = []
+        self.add([])
+
+    def add(self, hashes: Iterable[int]) -> None:
+        """Give new features columns."""
+        self.hashes += hashes
+        found = np.array(self.hashes, dtype=np.uint64)
+        self._order = np.argsort(found)
+        self._sorted: NDArray[np.uint64] = found[self._order]
+
+    def read(self, contexts: Any) -> Encoded:
+        return contexts if isinstance(contexts, Encoded) else encode_actions(contexts)
+
+    def read_one(self, context: Any) -> Encoded:
+        return context if isinstance(context, Encoded) else encode_actions([context])
+
+    def ids(self, contexts: Encoded) -> list[Hashable]:
+        hashed = contexts.hashed
+        if hashed.has_id.all():
+            return hashed.features[hashed.starts[:-1]].tolist()  # type: ignore[no-any-return]
+        firsts = zip(hashed.has_id.tolist(), hashed.starts[:-1].tolist(), strict=True)
+        return [int(hashed.features[start]) if has_id else None for has_id, start in firsts]
+
+    def table(self, contexts: Encoded) -> Floats:
+        hashed, found = contexts.hashed, np.zeros((len(contexts), len(self.hashes)))
+        if self.hashes:
+            at = np.minimum(np.searchsorted(self._sorted, hashed.features), len(self.hashes) - 1)
+            known = self._sorted[at] == hashed.features
+            known[hashed.starts[:-1][hashed.has_id]] = False
+            rows = np.repeat(np.arange(len(contexts)), np.diff(hashed.starts))
+            np.add.at(found, (rows[known], self._order[at[known]]), hashed.values[known])
+        return found
+
+    def new_in(self, one: Encoded) -> tuple[list[int], Floats]:
+        """Return the features of an action that have no column, and their values."""
+        first = int(one.hashed.has_id[0])
+        pairs = zip(one.hashed.features[first:].tolist(), one.hashed.values[first:].tolist(), strict=True)
+        found = {name: value for name, value in pairs if value and name not in self.hashes}
+        return list(found), np.array(list(found.values()))
 
 
 @final
@@ -19,7 +81,11 @@ class NamedModel:
     """A `Representation` that holds at most `slots` effects; the oldest make room for new ones."""
 
     def __init__(self, slots: int) -> None:
+        self.columns = Columns()
+        self.plain = PlainModel(self.columns, 1.0)
         self.effects = Effects(slots)
+        self.most = slots * EFFECT  # bytes of the users in `plain`
+        self.crossed = False  # whether the effects learn, and `plain` no more
 
     def read(self, contexts: Any) -> tuple[Any, Encoded]:
         if isinstance(contexts, Encoded):
@@ -28,64 +94,151 @@ class NamedModel:
         return shown, encode_actions(shown)
 
     def read_one(self, context: Any) -> Encoded:
-        return context if isinstance(context, Encoded) else encode_actions([context])
+        return self.columns.read_one(context)
 
     def score(self, user: Hashable, candidates: Encoded, explore: float, floor: float) -> Scored:
-        scored = self.effects.score(user, candidates, Settings(explore, floor))
-        estimate, width, population, action, context, own, score, chances = scored
-        parts = {"population": population, "action": action, "context": context, "user": own}
+        if not (self.crossed or len(candidates.hashed.context)):
+            found, none = self.plain.score(user, candidates, explore, floor), np.zeros(len(candidates))
+            population, own, effect, pair = (found.parts.get(name, none) for name in PARTS)
+            parts = {"population": population, "action": effect, "context": none, "user": own + pair}
+            return found._replace(parts=parts)
+        population, action, own = self._offset(user, candidates)
+        scored = self.effects.score(user, candidates, Settings(explore, floor), population + action + own)
+        estimate, width, common, effect, context, personal, score, chances = scored
+        own = own + personal
+        parts = {
+            "population": population + common,
+            "action": action + effect,
+            "context": context,
+            "user": own,
+        }
         return Scored(score, chances, estimate, width, estimate - own, width, parts, 1)
 
+    def _offset(self, user: Hashable, candidates: Encoded) -> Floats:
+        """Return what `plain` knows of each candidate: the population's part, the action's and the user's."""
+        if not self.plain.learned:
+            return np.zeros((3, len(candidates)))
+        population, own, effect, pair = self.plain.estimates(user, candidates)
+        return np.array([population, effect, own + pair])
+
     def contributions(self, user: Hashable, candidates: Encoded, k: int, most: int) -> list[EffectPart]:
-        return self.effects.largest(user, candidates, k, most)
+        found = self.effects.largest(user, candidates, k, most) if self.crossed else []
+        sums = {(part.kind, part.action, part.context): part.value for part in found}
+        if self.plain.learned or not self.crossed:
+            values = self.plain.estimates(user, candidates)[:, k].tolist()
+            for kind, action, value in zip(KNOWN, [-1, -1, 0, 0], values, strict=True):
+                if value or kind == "population":
+                    sums[kind, action, -1] = sums.get((kind, action, -1), 0.0) + value
+        found = [EffectPart(*place, value) for place, value in sums.items()]
+        return sorted(found, key=lambda part: -abs(part.value))[:most]
 
     def learn(self, user: Hashable, one: Encoded, payoff: float, now: int) -> None:
-        self.effects.learn(user, one, payoff, now)
+        names, values = self.columns.new_in(one)
+        crossed = self.crossed or len(one.hashed.context) > 0 or not self._has_room(len(names))
+        if crossed:
+            self.effects.learn(
+                user, one, payoff - float(self._offset(user, one).sum()), now - self.plain.learned
+            )
+            self.crossed = True
+            return
+        self.plain.check(user, one)
+        if names:
+            if not (np.abs(values) >= TINY).all():
+                raise NumberError(f"the payoff {payoff!r} of user {user!r} cannot be learned: {TOO_LARGE}")
+            self.plain.add_features(values)
+            self.columns.add(names)
+        self.plain.learn(user, one, payoff, now)
+
+    def _has_room(self, features: int) -> bool:
+        """Return whether `plain` has room for so many features more, one more user and one more pair."""
+        d = self.plain.many.n_used + features
+        users, pairs = (self.plain.n_rows + 1) * d * (d + 3) * 4, (self.plain.pairs.entries + 1) * PAIR
+        return d <= 1 + COLUMNS and users + pairs <= self.most
 
     def play(self, batch: Batch, exploration: Exploration, learned: int) -> tuple[Outcome, int] | None:
-        try:
-            items = encode_actions(batch.items)
-        except ContextError:  # rounds have a context each, or there are too many items for one list
-            return None
-        if len(items.hashed.context):
-            return None
-        explore, floor, rng = exploration
-        certain = batch.candidates.shape[1] == 1 or explore == floor == 0
-        draws = np.zeros(len(batch.candidates)) if certain else rng.random(len(batch.candidates))
-        outcome = self.effects.play(batch._replace(items=items), draws, Settings(explore, floor), learned)
-        return outcome, learned + int(outcome.kept.sum())
+        """Return None: which columns there are depends on what was learned before."""
+        return None
 
     def add(self, user: Hashable) -> None:
-        self.effects.add(user)
+        if user not in self.plain.roster:
+            (self.effects if self.crossed else self.plain).add(user)
 
     def drop(self, user: Hashable) -> None:
-        if user not in self.effects.users:
+        known = [user in self.plain.roster, user in self.effects.users]
+        if not any(known):
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
-        self.effects.drop(user)
+        if known[0]:
+            self.plain.drop(user)
+        if known[1]:
+            self.effects.drop(user)
 
     @property
     def users(self) -> Sequence[Hashable]:
-        return list(self.effects.users)
+        names = self.plain.roster.names
+        return [*names, *(user for user in self.effects.users if user not in self.plain.roster)]
 
     @property
     def variances(self) -> dict[str, float]:
-        return self.effects.variances
+        return (self.plain.variances if self.plain.learned else {}) | self.effects.variances
 
     def groups(self, most: int) -> list[Group]:
-        """Return one group: all users."""
-        return [Group(1.0, list(self.users), [])]
+        """Return the groups, without what they differ in: of names, only hashes are kept."""
+        if not self.plain.learned:
+            return [Group(1.0, list(self.users), [])]
+        return [group._replace(differs=[]) for group in self.plain.groups(most)]
+
+    # Files.
 
     def tensors(self) -> Tensors:
-        return self.effects.tensors()
+        return _named(self.plain.tensors()) | self.effects.tensors() | self._own()
+
+    def _own(self) -> Tensors:
+        columns = np.array(self.columns.hashes, dtype=np.uint64)
+        return {"columns": columns, "crossed": np.array([int(self.crossed)])}
 
     def restore(self, tensors: Tensors) -> None:
-        self.effects.restore(tensors)
+        fresh = self._fresh(tensors)
+        fresh.plain.restore(_plain(tensors))
+        fresh.effects.restore(tensors)
+        self._take(fresh)
 
     def parts(self) -> dict[str, Parts]:
-        return self.effects.parts
+        return self.effects.parts | _named(self.plain.parts())
 
     def head(self) -> Tensors:
-        return self.effects.head()
+        return _named(self.plain.head()) | self.effects.head() | self._own()
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
-        self.effects.restore_parts(head, parts)
+        fresh = self._fresh(head)
+        fresh.plain.restore_parts(_plain(head), _plain(parts))
+        fresh.effects.restore_parts(head, parts)
+        self._take(fresh)
+
+    def _fresh(self, tensors: Tensors) -> "NamedModel":
+        columns, crossed = take(tensors, "columns", "u", (None,)), take(tensors, "crossed", "i", (1,))
+        fresh = NamedModel(len(self.effects.table.keys))
+        fresh.columns.add(columns.tolist())
+        fresh.crossed = bool(crossed[0])
+        if (
+            len(set(fresh.columns.hashes)) < len(columns)
+            or len(columns) > COLUMNS
+            or crossed[0] not in (0, 1)
+        ):
+            raise FileError("the columns of features in the model file contradict each other")
+        return fresh
+
+    def _take(self, fresh: "NamedModel") -> None:
+        if fresh.plain.many.n_used != 1 + len(fresh.columns.hashes):
+            raise FileError("the columns of features in the model file contradict each other")
+        self.columns, self.plain, self.effects = fresh.columns, fresh.plain, fresh.effects
+        self.crossed = fresh.crossed
+
+
+def _named(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is of the plain model, under names of its own."""
+    return {f"plain_{name}": value for name, value in found.items()}
+
+
+def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `_named` was given."""
+    return {name[6:]: value for name, value in found.items() if name.startswith("plain_")}

@@ -37,6 +37,7 @@ class Population:
 
     def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False, keep: float = 1.0) -> None:
         self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
+        self.grows = unit or n_weights == 1  # whether entries can be added later
         self.model = self._make(16, 16)
 
     def _make(self, rows: int, items: int) -> arrays.Model:
@@ -103,11 +104,11 @@ class Population:
         """How many groups there are."""
         return int(self.model.prior.groups[0])
 
-    def widen(self, n_weights: int) -> None:
-        """Make room for so many weights, of items that are new."""
+    def widen(self, n_weights: int, most: int = 1 + arrays.FEW) -> None:
+        """Make room for so many weights, of items or features that are new; there will be at most `most`."""
         if n_weights <= self.n_weights:
             return
-        self.n_weights = min(max(n_weights, 2 * self.n_weights), 1 + arrays.FEW)
+        self.n_weights = min(max(n_weights, 2 * self.n_weights), most)
         wider = self._make(len(self.model.users.times), len(self.model.effects))
         for old, new in zip(_arrays(self.model).values(), _arrays(wider).values(), strict=True):
             new[tuple(slice(length) for length in old.shape)] = old
@@ -130,16 +131,22 @@ class Population:
             array[last] = 0
         self.n_rows = last
 
-    def tensors(self, prefix: str, n_items: int) -> Tensors:
-        """Return everything as arrays."""
-        found: Tensors = {}
-        for name, array in _arrays(self.model).items():
-            found[f"{prefix}_{name}"] = array[: _length(name, array, self.n_rows, n_items)].copy()
-        return found
+    def head(self, prefix: str, n_items: int) -> Tensors:
+        """Return all but the users as arrays."""
+        return {
+            f"{prefix}_{name}": array[: _length(name, array, 0, n_items)].copy()
+            for name, array in _arrays(self.model).items()
+            if not name.startswith("users_")
+        }
+
+    def rows(self, prefix: str, first: int, last: int) -> Tensors:
+        """Return the users in rows [first, last) as arrays."""
+        users = self.model.users._asdict()
+        return {f"{prefix}_users_{name}": array[first:last].copy() for name, array in users.items()}
 
     def restore(self, prefix: str, tensors: Tensors, n_rows: int, n_items: int) -> None:
         """Restore what `tensors` returned, if it is consistent."""
-        if self.unit:
+        if self.grows:
             self.n_weights = take(tensors, f"{prefix}_prior_covariance", "f", (None, None)).shape[0]
         fresh = self._make(max(16, n_rows), max(16, n_items))
         for name, array in _arrays(fresh).items():

@@ -17,6 +17,7 @@ from coterie.models._kernels.spd import invert
 from coterie.models.hierarchy.population import GROUPS, Population
 from coterie.models.ranges import MOST_LEARNED
 
+COLUMNS = 32  # features that can be added to a population
 BROAD_FEATURES = 2.0  # the prior variance that the means of features explain, as a share of the payoffs'
 UNEQUAL = 10.0  # a feature whose spread is so many times the median's, or more, is taken to be in other units
 WEAK = 5.0  # the starting value of a variance counts as so many observations
@@ -89,6 +90,25 @@ def next_pass(population: Population) -> None:
     population.model.place[arrays.CURSOR] = 0
     for array in (*population.model.sums, *population.model.trial_sums):
         array[:] = 0
+
+
+def add_features(population: Population, values: Floats) -> None:
+    """Add features, given by their first values that are not 0; all users had 0 so far. A new pass begins.
+
+    A feature counts as if its spread were its first value, until it is fitted with the others.
+    """
+    first = population.n_used
+    population.widen(first + len(values), 1 + COLUMNS)
+    model, variance = population.model, payoff_variance(population)
+    d = model.place[arrays.USED] = first + len(values)
+    for i, value in zip(range(first, d), values.tolist(), strict=True):
+        share = variance / (value * value * (d - 1))
+        for prior in (model.prior, model.trial):
+            prior.covariance[i, i], prior.precision[i, i] = arrays.START * share, 1 / (arrays.START * share)
+            prior.doubt[:, i, i] = BROAD_FEATURES * share
+        model.kept.pools[0, i, i] = model.kept.total[3] * arrays.START * share  # of users who were dropped
+    model.place[arrays.TRIAL] = 0
+    next_pass(population)
 
 
 def payoff_variance(population: Population) -> float:

@@ -1,6 +1,6 @@
 """What `Hierarchical` asks of its model. It holds one of two, and never asks which.
 
-`DeclaredModel` is for actions of one declared form: vectors, ids or both. `NamedModel` is for actions of any form.
+`PlainModel` is for actions of one declared form: vectors, ids or both. `NamedModel` is for actions of any form.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -26,12 +26,13 @@ class Means(RidgeRows):
     one_hot = True
     _kernels = means
 
-    def __init__(self, items: dict[Hashable, int] | None = None) -> None:
+    def __init__(self, items: dict[Hashable, int] | None = None, largest: float = 1.0) -> None:
         self.items = {} if items is None else items
+        self.largest = largest  # a payoff, in a file
         self.rows = self._kernels.make(16)
 
     def sibling(self) -> Self:
-        return type(self)(self.items)
+        return type(self)(self.items, self.largest)
 
     def read(self, contexts: Any) -> list[Hashable]:
         return read_items(contexts)
@@ -114,13 +115,17 @@ class Means(RidgeRows):
         square = take(tensors, f"{prefix}_square", "f", (n_rows,))
         times = take(tensors, f"{prefix}_times", "i", (n_rows,))
         sound = (row >= 0) & (row < n_rows) & (item >= 0) & (item < len(items))
-        sound &= (count > 0 if faded else count >= 1) & (count < 2**31) & (np.abs(total) <= count + SOUND)
+        sound &= (
+            (count > 0 if faded else count >= 1)
+            & (count < 2**31)
+            & (np.abs(total) <= self.largest * count + SOUND)
+        )
         if not sound.all():
             raise FileError(f"the models under {prefix!r} in the file contradict each other")
         weights = total / (1 + count)
         counted = np.bincount(row, count, n_rows)
         agree = (counted <= times + SOUND if faded else counted == times) & (
-            np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND
+            np.abs(np.bincount(row, weights * weights, n_rows) - square) <= SOUND * np.maximum(square, 1.0)
         )
         fresh = self._make(n_rows, len(row))
         differ = self._kernels.fill(fresh, row, item, count.astype(np.float64), total.astype(np.float64))

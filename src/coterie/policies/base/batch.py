@@ -16,8 +16,13 @@ from coterie.models.rows.chunks import Chunk, Items, play_chunks
 __all__ = ["Batch", "Outcome", "check_learned", "read_batch", "run_one_by_one"]
 
 
-def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Check a batch before anything is learned, and return candidates, payoffs (2-d) and served (-1: none)."""
+def read_batch(
+    batch: Batch, most: float = 1.0
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Check a batch before anything is learned, and return candidates, payoffs (2-d) and served (-1: none).
+
+    Payoffs must be in [-most, most].
+    """
     check_users(batch.users)
     for name in ("candidates", "served"):
         check_whole(name, getattr(batch, name), ContextError)
@@ -44,12 +49,14 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
     try:
         payoffs = np.asarray(batch.payoffs, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise PayoffError(f"payoffs must be numbers in [-1, 1] ({error})") from error
+        raise PayoffError(f"payoffs must be numbers in [{-most:g}, {most:g}] ({error})") from error
     if payoffs.shape != shape:
         raise PayoffError(f"payoffs have shape {payoffs.shape}, expected {shape}")
-    wrong = ~((payoffs >= -1) & (payoffs <= 1))
+    wrong = ~((payoffs >= -most) & (payoffs <= most))
     if wrong.any():
-        raise PayoffError(f"payoff is {float(payoffs[wrong][0])!r}, expected a number in [-1, 1]")
+        raise PayoffError(
+            f"payoff is {float(payoffs[wrong][0])!r}, expected a number in [{-most:g}, {most:g}]"
+        )
     served = np.full(rounds, -1) if batch.served is None else np.asarray(batch.served)
     if served.shape != (rounds,) or served.dtype.kind not in "iu":
         raise ContextError(f"served is {served.dtype} {served.shape}, expected integers ({rounds},)")
@@ -67,7 +74,7 @@ def read_batch(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.float64], ND
 
 def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
     """Play a batch through `decide` and `learn`: the reference for every compiled loop."""
-    candidates, payoffs, served = read_batch(batch)
+    candidates, payoffs, served = read_batch(batch, policy.largest_payoff)
     outcome = no_outcome(len(batch.users))
     for t, user in enumerate(batch.users):
         contexts = pick(batch.items, candidates[t])

@@ -51,7 +51,7 @@ class Policy(ABC):
 
     Every policy may be called from several threads: calls wait for each other. In all methods `user` is a hashable
     id, `contexts` is a list of candidates (an array (candidates, n_features), or item ids), `context` one of them,
-    and `payoff` a number in [-1, 1].
+    and `payoff` a number in [-1, 1]; `Hierarchical` takes payoffs of any scale.
 
     Invalid input raises UserError, ContextError or PayoffError, children of CoterieError, and changes nothing. A
     payoff after which a number of the model would not be finite, or too large, raises NumberError and changes
@@ -82,6 +82,7 @@ class Policy(ABC):
     takes_names: ClassVar[bool] = False  # whether contexts may combine ids, named features and a context
     n_features: int | None = None  # how long vectors are, if it reads vectors
     one_hot: bool = False  # whether it reads ids
+    largest_payoff: ClassVar[float] = 1.0  # payoffs are between it and its negative
     learned: int = 0  # how many payoffs were learned
     rng: Generator | None = None  # the random stream of choices, if any was used
     seed_number: int = 0  # with the state, decides what is random in learning
@@ -123,7 +124,9 @@ class Policy(ABC):
         """Check `contexts`: return a list of ids, an array (candidates, n_features) of vectors, or `Candidates`."""
         return check_kind(self.n_features, self.one_hot).read(contexts)
 
-    read_payoff = staticmethod(read_payoff)
+    def read_payoff(self, payoff: Any) -> float:
+        """Return a payoff as a number, or raise if it is not one that this policy takes."""
+        return read_payoff(payoff, self.largest_payoff)
 
     @abstractmethod
     def decide(self, user: Hashable, contexts: Any) -> Decision:
@@ -270,7 +273,7 @@ class Policy(ABC):
         return self
 
     def _learn_all(self, batch: Batch) -> int:
-        _, payoffs, _ = read_batch(batch)
+        _, payoffs, _ = read_batch(batch, self.largest_payoff)
         if not len(batch.users):
             return 0
         if self.runs_compiled and not has_anonymous(batch.users):

@@ -31,6 +31,7 @@ BONUS, WIDTH = 1.0, 0.5
 # r/(r + RARE) in bonus and width.
 RARE = 30.0
 FEW = 64  # up to this number of items the covariance is over items
+NO_ID = -(1 << 40)  # the number of an action without an id, where others have one
 # The values of φ that are compared by the likelihood of repeated payoffs.
 PHI = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98])
 
@@ -100,4 +101,4 @@ class Contexts(NamedTuple):
     """Items in the format of the compiled loops."""
 
     features: Floats  # (items, features)
-    numbers: Ints  # (items,) items' numbers, negative without data; empty without ids
+    numbers: Ints  # (items,) items' numbers, negative without data, NO_ID; empty if no item has an id

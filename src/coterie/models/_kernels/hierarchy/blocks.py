@@ -4,6 +4,9 @@ A diagonal posterior treats the effects of context features as independent. Here
 constant and the context features in common, with S = Σ x xᵀ/n and b = Σ x r/n over its payoffs. r is the payoff minus
 all other effects, and n the noise with their variance. With the prior precision P the posterior is C = (P + S)⁻¹ and
 m = C b.
+
+Worth exploring is the whole variance of what an action adds at the mean context, but only a part of what the context
+changes of it: contexts that differ explore by themselves.
 """
 
 from typing import NamedTuple
@@ -13,6 +16,8 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit, step
 
+SIDE = 0.25  # how much of the variance that is due to the context is worth exploring
+
 
 class Blocks(NamedTuple):
     """One row per block; row 0 is the prior, for actions without payoffs."""
@@ -21,6 +26,7 @@ class Blocks(NamedTuple):
     pull: Floats  # (room, D) b
     spread: Floats  # (room, D, D) C
     mean: Floats  # (room, D) m
+    middle: Floats  # (room,) the variance at the mean context
 
 
 class Blocked(NamedTuple):
@@ -43,7 +49,9 @@ def list_x(places: Ints, values: Floats, at: Ints, x: Floats) -> int:
 
 @step
 def view_blocks(blocks: Blocks, blocked: Blocked, values: Floats, out: Floats) -> None:
-    """Write a row per candidate: the part of the constant, that of the context, and the variance of their sum."""
+    """Write a row per candidate: the part of the constant, that of the context, the variance of their sum, and as
+    much of it as is worth exploring.
+    """
     at, x = np.empty(1 + len(values), np.int64), np.empty(1 + len(values))
     n = list_x(blocked.places, values, at, x)
     for k in range(len(blocked.which)):
@@ -59,14 +67,18 @@ def view_blocks(blocks: Blocks, blocked: Blocked, values: Floats, out: Floats) -
             for j in range(n):
                 out[k, 2] += x[i] * x[j] * row[at[j]]
         out[k, 2] = max(out[k, 2], 0.0)
+        middle = min(blocks.middle[b], out[k, 2])
+        out[k, 3] = middle + SIDE * (out[k, 2] - middle)
 
 
 @step
-def learn_block(blocks: Blocks, b: int, places: Ints, values: Floats, residual: float, noise: float) -> None:
-    """Learn a payoff minus all other effects, with this noise."""
+def learn_block(
+    blocks: Blocks, b: int, places: Ints, values: Floats, centre: Floats, residual: float, noise: float
+) -> None:
+    """Learn a payoff minus all other effects, with this noise. `centre` is x at the mean context."""
     at, x = np.empty(1 + len(values), np.int64), np.empty(1 + len(values))
     n, d = list_x(places, values, at, x), blocks.mean.shape[1]
-    turned, estimate, variance = np.zeros(d), 0.0, 0.0
+    turned, estimate, variance, shared = np.zeros(d), 0.0, 0.0, 0.0
     for i in range(n):
         estimate += blocks.mean[b, at[i]] * x[i]
         for j in range(d):
@@ -75,9 +87,11 @@ def learn_block(blocks: Blocks, b: int, places: Ints, values: Floats, residual: 
         variance += turned[at[i]] * x[i]
     gain = 1.0 / (max(variance, 0.0) + noise)  # rounding can make a small variance negative
     for i in range(d):
+        shared += turned[i] * centre[i]
         blocks.mean[b, i] += turned[i] * (residual - estimate) * gain
         for j in range(d):
             blocks.spread[b, i, j] -= gain * turned[i] * turned[j]
+    blocks.middle[b] = max(blocks.middle[b] - gain * shared * shared, 0.0)
     for i in range(n):
         blocks.pull[b, at[i]] += x[i] * residual / noise
         for j in range(n):

@@ -32,10 +32,8 @@ from coterie.models._kernels.hierarchy.effect_table import (
     find_or_add,
     mark_changed,
 )
-from coterie.models._kernels.jit import at_once, jit, step
-from coterie.models._kernels.probability import pick, write_probability_of_best
-from coterie.models._kernels.rounds import REFUSED, Rounds
-from coterie.models._kernels.rows.game import People, join
+from coterie.models._kernels.jit import jit, step
+from coterie.models._kernels.probability import write_probability_of_best
 from coterie.models.ranges import MOST_LEARNED
 
 # Columns of `figures`, which has one row per kind.
@@ -60,7 +58,7 @@ RARE = 8.0
 VISITS = 8  # effects added to the sums of the next fit, per effect of a payoff
 LEAST_SQUARED = 1e-24  # payoffs whose squares around their mean add up to less count as equal
 MOST_ERROR = 1e35  # no features in range give a larger one
-MOST_LEFT = 100.0  # payoffs are at most 1; a larger squared residual must not hide all others in the noise
+MOST_LEFT = 1000.0  # payoffs' variances; a larger squared residual must not hide all others in the noise
 MOST_SQUARE = 1e80  # of a weight, in the sums of a fit
 
 
@@ -156,7 +154,7 @@ def score_all(
         row[POPULATION] += fit.noise[ORIGIN]
         row[ID] += in_blocks[k, 0]
         row[CONTEXT_ID] += in_blocks[k, 1]
-        row[0] += in_blocks[k, 2]
+        row[0] += in_blocks[k, 3]
         scored[2, k] = row[POPULATION]
         scored[3, k] = row[ID] + row[FEATURE]
         scored[4, k] = row[CONTEXT_ID] + row[CONTEXT_FEATURE]
@@ -260,9 +258,10 @@ def learn_in(
         table.pull[e] += x * (error + table.pull[e] * v * x) / others
         table.precision[e] += x * x / others
     after = error * own / total
-    noise[NOISE_SUM] += min(after * after, MOST_LEFT) + spread * own / total
-    noise[NOISE_TIMES] += 1.0
-    add_to_fit(table, figures, VISITS * m)
+    if noise[SCALE] > 0.0:  # before, residuals and weights are not yet in units of payoffs
+        noise[NOISE_SUM] += min(after * after, MOST_LEFT * noise[SCALE]) + spread * own / total
+        noise[NOISE_TIMES] += 1.0
+        add_to_fit(table, figures, VISITS * m)
     due = table.counts[CURSOR] >= table.counts[USED] and now >= table.counts[REFIT] * GROWTH
     if due and noise[SCALE] > 0.0:  # payoffs that are all equal say nothing about variances
         refit(table, fit, now)
@@ -444,56 +443,3 @@ def largest(
         kept[i, 0], kept[i, 1], kept[i, 2] = kinds[j], places[j, 0], places[j, 1]
         n = min(n + 1, worth.shape[0])
     return n
-
-
-@at_once
-def play(
-    table: Table,
-    fit: Variances,
-    items: HashedItems,
-    rounds: Rounds,
-    people: People,
-    upcoming: int,
-    draws: Floats,
-    settings: Settings,
-    now: int,
-) -> None:
-    """Play many rounds without a context: decide, then learn.
-
-    A user's `row` in `people` is the number; new users get the numbers from `upcoming` on. `draws` are uniform in
-    [0, 1), one per round.
-    """
-    n = rounds.candidates.shape[1]
-    listed = make_list(items)
-    found = np.empty((1, KINDS))
-    score, sd, chances = np.empty(n), np.empty(n), np.empty(n)
-    blocked, in_block = Blocked(np.empty(0, np.int64), np.full(1, -1)), np.zeros(3)  # there is no context
-    for t in range(len(rounds.who)):
-        user, which = rounds.who[t], rounds.candidates[t]
-        for i in range(n):
-            sum_effects(table, fit.figures, one_of(items, which[i]), people.row[user], listed, blocked, found)
-            sd[i] = settings.explore * np.sqrt(found[0, 0])
-            found[0, POPULATION] += fit.noise[ORIGIN]
-            score[i] = sum_kinds(found[0]) + sd[i]
-        probabilities(score, sd, settings.floor, chances)
-        k = pick(chances, draws[t])
-        rounds.choice[t], rounds.members[t] = k, 1
-        if rounds.served[t] >= 0 and rounds.served[t] != k:
-            continue
-        row = people.row[user] if people.row[user] >= 0 else upcoming + people.joined[0]
-        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        one = one_of(items, which[k])
-        if not learn_in(table, fit, one, row, payoff, now + 1, listed, blocked, in_block)[0]:
-            rounds.updated[t] = REFUSED
-            continue
-        if people.row[user] < 0:
-            join(people, user, row)
-        now += 1
-        rounds.kept[t], rounds.updated[t] = True, 1
-
-
-@jit
-def one_of(items: HashedItems, k: int) -> HashedItems:
-    """Return one of several candidates, as a view."""
-    context, context_values, starts, features, values, has_id = items
-    return HashedItems(context, context_values, starts[k : k + 2], features, values, has_id[k : k + 1])

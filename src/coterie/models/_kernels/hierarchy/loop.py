@@ -70,7 +70,7 @@ def learn_with(
     """The same with the user's posteriors: `known` in `few`, used if it decides, and `post` in `many`."""
     few, many, deciding, pairs, ids = hierarchy
     item = contexts.numbers[position] if ids else -1
-    if item >= FEW:
+    if item >= FEW or item < 0:
         deciding[0] = 0
     if deciding[0]:
         few_items.learn(few, pairs, row, item, payoff, known)
@@ -78,7 +78,8 @@ def learn_with(
     if ids:
         if many.keep[0] < 1.0:
             pair_table.fade(pairs, row, many.keep[0])
-        pair_table.update(pairs, row, contexts.numbers, position, payoff)
+        if item >= 0:
+            pair_table.update(pairs, row, contexts.numbers, position, payoff)
 
 
 @inner

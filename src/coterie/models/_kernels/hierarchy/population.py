@@ -94,7 +94,7 @@ def view_with(
             second += chance[g] * here * here
         variance += max(second - own * own, 0.0)
         effect, shown = 0.0, 0.0
-        if ids:
+        if ids and item != arrays.NO_ID:
             effect, doubt = item_effect(model, item)
             common += again * doubt
             variance += (1.0 - again) * doubt
@@ -172,7 +172,7 @@ def learn(
 
     # A payoff of a pair with earlier payoffs has less information: `seen` estimates x·w + e, with variance `blur`.
     seen, blur, effect, doubt = payoff, kappa, 0.0, 0.0
-    if ids:
+    if ids and item >= 0:
         effect, doubt = item_effect(model, item)
         entry = find_pair(pairs, row, item)
         if entry >= 0:

@@ -1,47 +1,72 @@
-"""Actions of one declared form: vectors, ids or both. Two models of the users, and the payoffs of each pair.
+"""Actions without a context: vectors, ids or both. Two models of the users, and the payoffs of each pair.
 
 `few` is a model over few items known by ids alone, with a covariance over items. It decides until there are more than
-FEW items. `many` is a model over features and items' effects, and always learns. A user has the same row everywhere.
+FEW items, or features. `many` is a model over features and items' effects, and always learns. A user has the same row
+everywhere.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from coterie.arrays import Floats
 from coterie.errors import FileError, NumberError
 from coterie.models._kernels.hierarchy import few_items, loop
-from coterie.models._kernels.hierarchy.arrays import FEW, K_, PHI_, TAU_, Contexts
+from coterie.models._kernels.hierarchy.arrays import FEW, K_, LEARNED, NO_ID, PHI_, TAU_, Contexts
 from coterie.models._kernels.hierarchy.population import score, view
 from coterie.models.batches import TOO_LARGE, Batch, Outcome
-from coterie.models.candidates import Candidates
-from coterie.models.context_kind import ContextKind
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.population import Population
-from coterie.models.hierarchy.refit import keep_sums, refit_if_due
+from coterie.models.hierarchy.refit import add_features, keep_sums, refit_if_due
 from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Scored
-from coterie.models.parts import Parts
-from coterie.models.ranges import MOST_LEARNED
+from coterie.models.parts import Blocks, Parts
+from coterie.models.ranges import LARGEST_PAYOFF, MOST_LEARNED
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items, play_chunks
 from coterie.models.rows.means import Means
 
 PARTS = ("population", "own", "effect", "pair")  # the parts of an estimate
+BLOCK = 1 << 8  # users in one part of a copy
+
+
+class Kind(Protocol):
+    """What actions are, and how they are read."""
+
+    @property
+    def n_features(self) -> int | None:
+        """How many features they have; None without features."""
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether they have ids."""
+
+    def read(self, contexts: Any) -> Any:
+        """Check candidates, and return them in the format of the other calls."""
+
+    def read_one(self, context: Any) -> Any:
+        """Check one action, and return it as a list of one candidate."""
+
+    def ids(self, contexts: Any) -> list[Hashable]:
+        """Return the ids of checked candidates, None for one without; none at all if they have no ids."""
+
+    def table(self, contexts: Any) -> Floats:
+        """Return the features of checked candidates: (candidates, n_features)."""
 
 
 @final
-class DeclaredModel:
+class PlainModel:
     """A `Representation` by rows of users. `keep` is the factor of a user's old payoffs at each new one."""
 
-    def __init__(self, kind: ContextKind, keep: float) -> None:
-        n_features, one_hot = self.kind = kind
-        self.ids, self.ids_alone, self.n_features = one_hot, n_features is None, n_features or 0
-        self.pairs = Means()  # the payoffs of each pair, and the items' numbers
-        self.many = Population(1 + self.n_features, ids=one_hot, keep=keep)
-        self.few = Population(16 if self.ids_alone else 1, unit=True, keep=keep)
-        self.deciding = np.array([int(self.ids_alone)])  # 1 while `few` decides
+    def __init__(self, kind: Kind, keep: float) -> None:
+        self.kind, self.ids = kind, kind.one_hot
+        self.pairs = Means(largest=LARGEST_PAYOFF)  # the payoffs of each pair, and the items' numbers
+        self.many = Population(1 + (kind.n_features or 0), ids=self.ids, keep=keep)
+        self.few = Population(16 if kind.n_features is None else 1, unit=True, keep=keep)
+        self.deciding = np.array([int(kind.n_features is None)])  # 1 while `few` decides
         self.roster = Roster()
+        self._rows = Blocks(self._blocks, self._encode)
 
     @property
     def few_decides(self) -> bool:
@@ -101,9 +126,12 @@ class DeclaredModel:
 
     def _contexts(self, candidates: Any) -> Contexts:
         """Return checked candidates in the format of the compiled loops: their features, and their ids, if any."""
-        numbers = self.pairs.numbers(self.kind.ids(candidates)) if self.ids else np.empty(0, dtype=np.int64)
-        features = candidates.features if isinstance(candidates, Candidates) else candidates
-        table = np.empty((len(numbers), 0)) if self.ids_alone else features
+        numbers, table = np.empty(0, dtype=np.int64), self.kind.table(candidates)
+        if self.ids:
+            ids = self.kind.ids(candidates)
+            numbers = self.pairs.numbers(ids)
+            if None in ids:
+                numbers[[item is None for item in ids]] = NO_ID
         return Contexts(np.require(table, dtype=np.float64, requirements=["C", "W"]), numbers)
 
     def view(self, row: int, contexts: Contexts) -> tuple[Floats, Floats]:
@@ -119,17 +147,37 @@ class DeclaredModel:
 
     # Payoffs.
 
-    def learn(self, user: Hashable, one: Any, payoff: float, now: int) -> None:
-        """Learn a payoff, and visit a few users."""
+    def estimates(self, user: Hashable, candidates: Any) -> Floats:
+        """Return the parts of each candidate's estimate, in the order of PARTS: (4, candidates)."""
+        return self.view(self.roster.row(user), self._contexts(candidates))[0][:, :4].T
+
+    def check(self, user: Hashable, one: Any) -> None:
+        """Raise NumberError if a payoff cannot be learned, because its estimate is too large."""
         parts, _ = self.view(self.roster.row(user), self._contexts(one))
         if not (np.abs(parts) <= MOST_LEARNED).all():
             raise NumberError(f"a payoff of user {user!r} cannot be learned: {TOO_LARGE}")
+
+    def learn(self, user: Hashable, one: Any, payoff: float, now: int) -> None:
+        """Learn a payoff, and visit a few users."""
+        self.check(user, one)
         self.add(user)
+        row = self.roster.row(user)
+        self._rows.touch(row // BLOCK)
         if self.ids:
-            self.pairs.learnable(self.kind.ids(one))  # a new item gets a number
+            self.pairs.learnable([item for item in self.kind.ids(one) if item is not None])  # gets a number
         self.make_room()
-        loop.learn_one(self._arrays, self.roster.row(user), self._contexts(one), 0, payoff)
+        loop.learn_one(self._arrays, row, self._contexts(one), 0, payoff)
         self.refit_if_due(len(self.pairs.items))
+
+    @property
+    def learned(self) -> int:
+        """How many payoffs were learned."""
+        return int(self.many.model.place[LEARNED])
+
+    def add_features(self, values: Floats) -> None:
+        """Add columns of features, given by their values in the next payoff. `few` decides no more."""
+        self.deciding[0] = 0
+        add_features(self.many, values)
 
     def play(self, batch: Batch, exploration: Exploration, learned: int) -> tuple[Outcome, int] | None:
         contexts = self.kind.read(batch.items)
@@ -137,6 +185,8 @@ class DeclaredModel:
         if len(set(names)) < len(names):
             return None
         features = self._contexts(contexts).features
+        for block in self._blocks():
+            self._rows.touch(block)
 
         def play(chunk: Chunk, items: Items) -> None:
             nonlocal learned
@@ -147,7 +197,7 @@ class DeclaredModel:
                 self.refit_if_due(int(items.named[0]))
             learned = int(game.so_far[1])
             for user in chunk.joined:
-                self.roster.join(user)
+                self._rows.touch(self.roster.join(user) // BLOCK)
 
         outcome = play_chunks(batch, Items(self.pairs, names), self.roster.row, play)
         return outcome, learned
@@ -174,10 +224,12 @@ class DeclaredModel:
         if user not in self.roster:
             self.make_room()
             loop.add_row(self._arrays)
-            self.roster.join(user)
+            self._rows.touch(self.roster.join(user) // BLOCK)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user; the last row moves into the place. What the population learned stays."""
+        for row in (self.roster.row(user), self.n_rows - 1):
+            self._rows.touch(max(row, 0) // BLOCK)
         row = self.roster.leave(user)
         for population in self.learning:
             keep_sums(population, row, self.pairs.rows)
@@ -223,34 +275,64 @@ class DeclaredModel:
     def _group_of(self, row: int) -> int:
         """Return the group in which a user is most likely."""
         numbers = np.array([-1] if self.ids else [], dtype=np.int64)
-        _, chance = self.view(row, Contexts(np.zeros((1, self.n_features)), numbers))
+        _, chance = self.view(row, Contexts(np.zeros((1, self.many.n_used - 1)), numbers))
         return int(np.argmax(chance))
 
     # Files.
 
     def tensors(self) -> Tensors:
-        found = {"users": pack_ids(self.roster.names), "deciding": self.deciding.copy()}
-        found |= self.many.tensors("many", len(self.pairs.items))
-        if self.ids:
-            found |= self.pairs.tensors("pair", np.arange(self.n_rows)) | self.few.tensors("few", 0)
-        return found
+        return {**self.head(), **self._of_rows(0, self.n_rows)}
 
     def restore(self, tensors: Tensors) -> None:
         names, deciding = unpack_ids(tensors, "users"), take(tensors, "deciding", "i", (1,))
-        if deciding[0] not in (0, 1) or (deciding[0] and not self.ids_alone):
+        if deciding[0] not in (0, 1) or (deciding[0] and self.kind.n_features is not None):
             raise FileError("the model file does not say which of two models decides")
         if self.ids:
             self.pairs.rows = self.pairs.restore("pair", tensors, len(names))
             self.few.restore("few", tensors, len(names), 0)
         self.many.restore("many", tensors, len(names), len(self.pairs.items))
         self.roster, self.deciding = Roster(names), deciding.copy()
+        self._rows = Blocks(self._blocks, self._encode)
+        for block in self._blocks():
+            self._rows.touch(block)
 
     def parts(self) -> dict[str, Parts]:
-        """Return none: all arrays are in `head`."""
-        return {}
+        return {"rows": self._rows}
 
     def head(self) -> Tensors:
-        return self.tensors()
+        found = {"deciding": self.deciding.copy(), **self.many.head("many", len(self.pairs.items))}
+        return found | ({"items": pack_ids(self.pairs.items)} | self.few.head("few", 0) if self.ids else {})
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
-        self.restore(head)
+        self.restore({**head, **self._joined([load(body) for body in parts.get("rows", ())])})
+        self._rows = Blocks(self._blocks, self._encode)
+
+    def _blocks(self) -> Iterable[int]:
+        return range(-(-self.n_rows // BLOCK))
+
+    def _encode(self, block: int) -> bytes:
+        return bytes(save(self._of_rows(block * BLOCK, min((block + 1) * BLOCK, self.n_rows))))
+
+    def _of_rows(self, first: int, last: int) -> Tensors:
+        """Return what is known of the users in rows [first, last)."""
+        found = {"users": pack_ids(self.roster.names[first:last]), **self.many.rows("many", first, last)}
+        if self.ids:
+            found |= self.few.rows("few", first, last) | self.pairs.tensors("pair", np.arange(first, last))
+            del found["items"]
+        return found
+
+    def _joined(self, blocks: list[Tensors]) -> Tensors:
+        """Return what `_of_rows` returned of several blocks, as it returns all rows at once."""
+        if not blocks:
+            return self._of_rows(0, 0)
+        expected = set(self._of_rows(0, 0))
+        if any(set(block) != expected for block in blocks):
+            raise FileError("a part of the model's users is damaged: its arrays are others than expected")
+        users = [unpack_ids(block, "users") for block in blocks]
+        for place, block in enumerate(blocks):
+            if "pair_row" in block:
+                block["pair_row"] = block["pair_row"] + sum(map(len, users[:place]))
+        found = {
+            name: np.concatenate([block[name] for block in blocks]) for name in expected if name != "users"
+        }
+        return {**found, "users": pack_ids(name for names in users for name in names)}
