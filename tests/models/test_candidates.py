@@ -25,6 +25,7 @@ class Both:
     """A stand-in for a policy of both: it picks the largest second feature, and keeps what it learns."""
 
     users: tuple[str, ...] = ()
+    largest_payoff = 1.0
 
     def __init__(self) -> None:
         self.seen: list[Any] = []

@@ -202,6 +202,8 @@ def test_a_compiled_run_is_one_by_one_to_the_bit(alpha: float, gamma: float, see
 class Direct:
     """The twin as `run_one_by_one` takes it."""
 
+    largest_payoff = 1.0
+
     def __init__(self, twin: DirectCAB) -> None:
         self.twin, self.learn = twin, twin.learn
 

@@ -53,7 +53,7 @@ def test_bad_records_are_named_and_nothing_is_learned(make: Callable[[], Policy]
     before = fingerprint(policy)
     far: Any = [*contexts[:-1], ["no id"]] if one_hot else np.vstack([contexts[:-1], np.full(D, np.inf)])
     bad: list[tuple[type[CoterieError], str, tuple[Any, Any, Any]]] = [
-        (PayoffError, "payoff is 2.0", (users, contexts, [*payoffs[:-1], 2])),
+        (PayoffError, "payoff is 2", (users, contexts, [*payoffs[:-1], 2 * policy.largest_payoff])),
         (PayoffError, "payoffs must be numbers", (users, contexts, [*payoffs[:-1], "yes"])),
         (UserError, "not equal to itself", ([*users[:-1], float("nan")], contexts, payoffs)),
         (ContextError, "60 users, 60 contexts and 59 payoffs", (users, contexts, payoffs[:-1])),

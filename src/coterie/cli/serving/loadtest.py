@@ -40,7 +40,7 @@ def loadtest(
         str | None,
         typer.Option(help="Compare so many services on one store, for example 1,2,4."),
     ] = None,
-    store: Annotated[
+    empty_store: Annotated[
         str | None,
         typer.Option(help="With --workers: an empty store, for example in PostgreSQL. [default: a new file]"),
     ] = None,
@@ -61,7 +61,7 @@ def loadtest(
         _compare(
             workers,
             Plan(seconds, connections, users, actions, rewards, features=bool(features)),
-            store,
+            empty_store,
             durability,
             as_json,
         )

@@ -52,11 +52,12 @@ class Columns:
         return context if isinstance(context, Encoded) else encode_actions([context])
 
     def ids(self, contexts: Encoded) -> list[Hashable]:
+        """Return the hashes of ids as text: in model files of the service, numbers are users."""
         hashed = contexts.hashed
         if hashed.has_id.all():
-            return hashed.features[hashed.starts[:-1]].tolist()  # type: ignore[no-any-return]
+            return list(map(str, hashed.features[hashed.starts[:-1]].tolist()))
         firsts = zip(hashed.has_id.tolist(), hashed.starts[:-1].tolist(), strict=True)
-        return [int(hashed.features[start]) if has_id else None for has_id, start in firsts]
+        return [str(int(hashed.features[start])) if has_id else None for has_id, start in firsts]
 
     def table(self, contexts: Encoded) -> Floats:
         hashed, found = contexts.hashed, np.zeros((len(contexts), len(self.hashes)))

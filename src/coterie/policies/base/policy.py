@@ -125,7 +125,7 @@ class Policy(ABC):
         return check_kind(self.n_features, self.one_hot).read(contexts)
 
     def read_payoff(self, payoff: Any) -> float:
-        """Return a payoff as a number, or raise if it is not one that this policy takes."""
+        """Return `payoff` as a number. Raises PayoffError if this policy does not take it."""
         return read_payoff(payoff, self.largest_payoff)
 
     @abstractmethod

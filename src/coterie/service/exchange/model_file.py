@@ -134,7 +134,9 @@ def _part(
 
 def _without_tiny(tensor: NDArray[Any]) -> NDArray[Any]:
     """Return an array with 0 for numbers that are so small that a division by them may not be finite."""
-    return np.where(np.abs(tensor) < LEAST_STORED, 0.0, tensor) if tensor.dtype.kind == "f" else tensor
+    if tensor.dtype.kind != "f":
+        return tensor
+    return np.where((np.abs(tensor) < LEAST_STORED) & (tensor != 0), 0.0, tensor)  # -0.0 stays
 
 
 def _renumbered(tensor: NDArray[Any], number_of: Mapping[str, int]) -> NDArray[Any]:
