@@ -134,8 +134,13 @@ def _header(path: str | os.PathLike[str]) -> dict[str, str]:
     return header
 
 
-def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Return a tensor, after checking its dtype kind, its shape (None is any length) and the size of its numbers."""
+def take(
+    tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...], most: float = MOST_STORED
+) -> NDArray[Any]:
+    """Return a tensor, after checking its dtype kind, its shape (None is any length) and the size of its numbers.
+
+    `most` is the largest fraction allowed.
+    """
     tensor = tensors.get(name)
     if tensor is None:
         raise FileError(f"the model file lacks the tensor {name!r}")
@@ -149,8 +154,8 @@ def take(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) 
         )
     if kind == "f" and not np.isfinite(tensor).all():
         raise FileError(f"tensor {name!r} in the model file holds NaN or infinity")
-    if kind == "f" and not np.abs(tensor).max(initial=0).item() <= MOST_STORED:
-        raise FileError(f"tensor {name!r} in the model file holds a number above {MOST_STORED:g}")
+    if kind == "f" and not np.abs(tensor).max(initial=0).item() <= most:
+        raise FileError(f"tensor {name!r} in the model file holds a number above {most:g}")
     if kind == "i" and not -MOST_COUNTED <= tensor.min(initial=0) <= tensor.max(initial=0) <= MOST_COUNTED:
         raise FileError(f"tensor {name!r} in the model file holds a count above {MOST_COUNTED:g}")
     return tensor

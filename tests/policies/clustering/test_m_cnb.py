@@ -5,7 +5,7 @@ import pytest
 
 from coterie import MCNB
 from coterie.errors import FileError, ParameterError
-from coterie.policies.clustering.m_cnb import _answers, _slope
+from coterie.policies.clustering.m_cnb import MOST, _answers, _slope
 from tests.twins.m_cnb import twin_of
 
 
@@ -82,3 +82,28 @@ def test_bad_parameters_and_files_are_named() -> None:
     policy.learn("ann", [1.0], 1.0)
     with pytest.raises(FileError, match="a payoff of a user who is not known"):
         MCNB(n_features=1, hidden=2).restore({**policy.tensors(), "of": np.array([1])})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("nets", 1e31), ("meta", -1e31), ("contexts", 1.1), ("payoffs", 1.1)]
+)
+def test_a_model_file_is_refused_if_training_could_overflow(name: str, value: float) -> None:
+    policy = MCNB(n_features=2, hidden=4)
+    policy.learn("ann", [1.0, 0.0], 1.0)
+    tensors = policy.tensors()
+    with pytest.raises(FileError, match=f"tensor '{name}' in the model file holds a number above"):
+        policy.restore({**tensors, name: np.full_like(tensors[name], value)})
+
+
+def test_training_from_the_largest_weights_of_a_model_file_does_not_overflow() -> None:
+    """Adam's steps are small; the adaptation by SGD diverges, and the decision is that of the network as it was."""
+    policy, shown = MCNB(n_features=2, hidden=4), [[0.6, 0.8], [-0.6, 0.8]]
+    policy.learn("ann", [0.6, 0.8], 1.0)
+    tensors = policy.tensors()
+    policy.restore({**tensors, **{name: np.full_like(tensors[name], MOST) for name in ("nets", "meta")}})
+    policy.learned = 10
+    expected, _ = _answers(policy._meta, np.column_stack([shown, np.ones(2)]))
+    assert policy.explain("ann", shown).estimate == pytest.approx(expected)
+    for _ in range(21):
+        policy.learn("ann", shown[policy.choose("ann", shown)], -1.0)
+    assert all(np.abs(policy.tensors()[name]).max() <= MOST for name in ("nets", "meta"))

@@ -15,7 +15,8 @@ payoffs with a mean squared error of at most 0.001.
 
 Written from the authors' public code. There a decision in a 10th round changes the meta network. Here a decision
 changes nothing: it adapts a copy, which `learn` keeps if the payoff belongs to the last choice. A payoff that comes
-later is learned without it. What is drawn follows from seed and state.
+later is learned without it. An adaptation in which a weight would exceed MOST, as SGD may from the large weights of a
+model file, is not made. What is drawn follows from seed and state.
 """
 
 import math
@@ -27,7 +28,7 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
-from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
+from coterie.models.checks import NORM, check_count, check_number, check_user, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
 from coterie.models.roster import Roster
@@ -38,6 +39,7 @@ from coterie.policies.base.policy import Policy
 OFTEN, SELDOM, EARLY = 10, 100, 1_000  # rounds between trainings, and up to when they are frequent
 SHARE = 5  # at most one of so many users is in a group
 ENOUGH = 1e-3  # a mean squared error that ends training
+MOST = 1e30  # the largest weight: up to it no step of Adam overflows, and each is below 0.01
 
 
 @final
@@ -141,7 +143,9 @@ class MCNB(Policy):
         net, rng = self._meta, self._draw(1, self.learned)
         for group in near:
             if self.learned % OFTEN == 0 and len(self._payoffs):
-                net = self._trained(net, self._group(group, row, rng), rng, 1e-2, 100, adam=False)
+                with np.errstate(over="ignore", invalid="ignore"):  # SGD may diverge
+                    found = self._trained(net, self._group(group, row, rng), rng, 1e-2, 100, adam=False)
+                net = found if np.abs(found).max() <= MOST else net
             yield net
 
     def draw(self, decision: Decision) -> int:
@@ -247,9 +251,9 @@ class MCNB(Policy):
         """Restore what `tensors` returned."""
         names, of = unpack_ids(tensors, "users"), take(tensors, "of", "i", (None,))
         n, size = len(names), len(self._meta)
-        nets, meta = take(tensors, "nets", "f", (n, size)), take(tensors, "meta", "f", (size,))
-        contexts = take(tensors, "contexts", "f", (len(of), self.n_features + 1))
-        payoffs = take(tensors, "payoffs", "f", (len(of),))
+        nets, meta = take(tensors, "nets", "f", (n, size), MOST), take(tensors, "meta", "f", (size,), MOST)
+        contexts = take(tensors, "contexts", "f", (len(of), self.n_features + 1), NORM)
+        payoffs = take(tensors, "payoffs", "f", (len(of),), 1.0)
         if len(of) and (of.min() < 0 or of.max() >= n):
             raise FileError("the model file has a payoff of a user who is not known")
         self._roster, self._nets, self._meta = Roster(names), nets.copy(), meta.copy()
