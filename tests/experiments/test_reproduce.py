@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from coterie.data import WORLDS, blocks
+from coterie.data import WORLDS
 from coterie.data.datasets import Part, open_dataset, part_of
+from coterie.data.published import dealt
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.twins import twin
 from coterie.data.worlds.stage import Rest, Stage
@@ -58,7 +59,7 @@ def test_batches_play_what_the_plain_loop_plays(policy: str, kind: str, music: A
 def test_recorded_part_goes_on_where_it_was_interrupted(
     music: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "STEP", 20)  # so that there are several commits, at 60, 120, 180 and 240
+    monkeypatch.setattr(dealt, "STEP", 20)  # so that there are several commits, at 60, 120, 180 and 240
     run = Run.of(parse_spec("cab:alpha=0.1"), Part(music, 60), 1, 240)
     record(run, tmp_path / "whole.parquet", every=50)
 

@@ -10,8 +10,6 @@ from coterie.data.rounds import Round
 from coterie.models.batches import Batch, names_of
 from coterie.models.candidates import pick
 
-STEP = 250  # rounds in a block
-
 
 def rounds_of(batch: Batch) -> Iterator[Round]:
     """Yield the rounds of a batch one by one; payoffs that a log does not contain are NaN."""

@@ -13,11 +13,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.data.blocks import STEP, BlockSource
+from coterie.data.blocks import BlockSource
 from coterie.data.files import check_fingerprint, data_folder
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
+
+STEP = 250  # rounds in a block
 
 
 @dataclass(frozen=True, kw_only=True)
