@@ -131,7 +131,7 @@ def test_json_is_all_there_is_on_stdout_and_equals_the_table(
     ("words", "message"),
     [
         (["atlantis"], "error: unknown world 'atlantis'; choose among music-and-news"),
-        (["--policies", "cat"], "error: unknown policy 'cat'; choose among cab, "),
+        (["--policies", "cat"], "error: unknown policy 'cat'; choose among bass, cab, "),
         (["--policies", "cab:alpha=-1"], "error: alpha"),
         (["--rounds", "0"], "error: rounds=0; expected at least 1"),
         (["--seed", "-1"], "error: seed=-1; expected at least 0"),

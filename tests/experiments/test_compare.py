@@ -115,7 +115,7 @@ def test_every_policy_of_the_registry_has_a_spec_and_a_title() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cat", "unknown policy 'cat'; choose among cab, club, cofiba, "),
+        ("cat", "unknown policy 'cat'; choose among bass, cab, club, "),
         (
             "cab:beta=1",
             "unknown setting 'beta=1' in 'cab:beta=1'; write name=value with alpha, gamma, half_life, items, "
