@@ -256,7 +256,7 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
         (ContextError, "the candidate list is empty", lambda: policy.choose("new", [])),
         (
             PayoffError,
-            r"payoff is 1.5.*, expected a number in",
+            r"payoff is 1\.?5.*, expected a number in",
             lambda: policy.learn("new", good[0], 1.5 * most),
         ),
         (PayoffError, r"payoff is -1\.?1", lambda: policy.learn("new", good[0], -1.1 * most)),
