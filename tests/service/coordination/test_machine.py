@@ -44,7 +44,7 @@ class Service(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.store = SqliteStore(str(self.folder / f"log-{self.runs}.db"))
-        config = Config(wait=WAIT, exploration=0.5, default_reward=0.1)
+        config = Config(wait=WAIT, exploration=0.5, default_reward=0.1, parameters={"slots": 4096})
         self.coordinator = Coordinator(Settings(config=config), self.store, self.clock)
         self._do(self.coordinator.start())
 
