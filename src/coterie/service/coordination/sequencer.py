@@ -179,9 +179,6 @@ class Sequencer:
                 taken = [self._items.popleft()]
                 while self._items and len(taken) < MOST and not (taken[0].alone or self._items[0].alone):
                     taken.append(self._items.popleft())
-                taken = [
-                    item for item in taken if not item.future.done()
-                ]  # else nobody waits for it any more
                 try:
                     await self._commit(taken)
                 except StoreError as error:  # the log could not be read, so nothing was written
@@ -195,12 +192,12 @@ class Sequencer:
 
     async def _commit(self, taken: list[_Item[Any]]) -> None:
         """Add what requests plan to the log as one batch, and answer them."""
-        while taken:
+        done = False
+        while not done:
             async with self._following:
-                done = await self._try(taken)
-            if done:
-                return
-            taken = [item for item in taken if not item.future.done()]
+                # A request whose client has gone is not written.
+                waiting = [item for item in taken if not item.future.done()]
+                done = not waiting or await self._try(waiting)
 
     async def _try(self, items: list[_Item[Any]]) -> bool:
         """Do it once, and return False if another service was faster, whose records are applied now."""
