@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,14 +73,19 @@ def test_after_too_many_deaths_the_parent_ends(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("_own_signals")
-def test_a_signal_just_after_a_fork_ends_that_worker_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_signal_just_after_a_fork_ends_that_worker_too(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """It is blocked in this thread; if another one takes it, Python handles it here all the same."""
     fork = os.fork
 
     def fork_and_stop() -> int:
         made = fork()
-        if made:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.01)  # so that it is handled, if it is not blocked
+        if made and elsewhere:
+            signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)  # type: ignore[operator, misc]
+        elif made:
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         return made
 
     monkeypatch.setattr(os, "fork", fork_and_stop)

@@ -74,6 +74,8 @@ class Workers:
         process = os.fork()
         if process:
             self._running[process] = worker
+            if self._stopping:  # other threads do not block it: it may have come before its process was known
+                os.kill(process, signal.SIGTERM)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             return
         code = 1
