@@ -35,6 +35,20 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]
         file = Path(nodeid.partition("::")[0])
         return str(file.parent if "policies" in file.parts else file)
 
+    def remove_node(self, node: Any) -> str | None:
+        """Return the test in which a process crashed, if it did; what it had still to run is given up."""
+        units = self.assigned_work.pop(node).values()
+        return next((test for unit in units for test, done in unit.items() if not done), None)
+
+    def _reschedule(self, node: Any) -> None:
+        """Give a process that is ready more tests than two, or let it end: it runs one when it knows the next."""
+        while (
+            node in self.registered_collections
+            and not node.shutting_down
+            and self._pending_of(self.assigned_work[node]) <= 2
+        ):
+            super()._reschedule(node)
+
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Start one process more than there are cores: tests often wait for a server or a timeout."""
