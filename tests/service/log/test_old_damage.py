@@ -38,17 +38,19 @@ def _flip(path: Path, first: int) -> None:
         rows.execute("UPDATE log SET body = ? WHERE first = ?", (bytes(changed), place))
 
 
+def _body(k: int) -> dict[str, Any]:
+    return {"user": f"user-{k % 3}", "actions": [{"id": name} for name in "abc"], "eventId": f"event-{k}"}
+
+
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
     """A store of a service that was stopped: its snapshot has all that the log says."""
     path = tmp_path / "log.db"
-
-    async def live(coordinator: Coordinator) -> None:
+    with served(path) as (client, _):
         for k in range(N):
-            await coordinator.rank(ask(f"event-{k}", f"user-{k % 3}"))
-            await coordinator.reward(f"event-{k}", float(k % 2))
-
-    with_coordinator(settings_of(path), live)
+            assert client.post("/v1/rank", json=_body(k)).status_code == 201
+            rewarded = client.post(f"/v1/events/event-{k}/reward", json={"value": k % 2})
+            assert rewarded.status_code == 200, rewarded.text
     return path
 
 
@@ -103,10 +105,7 @@ def test_the_service_starts_says_it_and_goes_on(
             answer = client.get(f"/v1/events/event-{k}")
             assert answer.status_code == (404 if lost else 200)
             # A retry of a decision that is lost is decided anew, or refused; others get their answer.
-            actions = [{"id": name} for name in "abc"]
-            again = client.post(
-                "/v1/rank", json={"user": f"user-{k % 3}", "actions": actions, "eventId": f"event-{k}"}
-            )
+            again = client.post("/v1/rank", json=_body(k))
             assert again.status_code in ((201, 404) if lost else (201,))
         assert client.get("/v1/decisions").status_code == 200
         assert client.delete("/v1/users/user-1").status_code == 204

@@ -72,11 +72,11 @@ def crash_at(store: Any, transaction: int) -> Iterator[list[int]]:
     left, inner = [transaction], store._changing
 
     @contextmanager
-    def changing(*size: int) -> Iterator[Any]:
+    def changing(*size: int, **kind: bool) -> Iterator[Any]:
         left[0] -= 1
         if left[0] == 0:
             raise KeyboardInterrupt
-        with inner(*size) as cursor:
+        with inner(*size, **kind) as cursor:
             yield cursor
             left[0] -= 1
             if left[0] == 0:
