@@ -146,6 +146,7 @@ def create_app(
         await coordinator.stop()
         if spans is not None:
             await asyncio.to_thread(spans.close)
+        gc.unfreeze()  # a program may go on without the service, and its memory is given back
 
     app = Litestar(
         route_handlers=[

@@ -1,6 +1,7 @@
 """The port is open during a start: probes say how far it is, and everything else is answered 503 until then."""
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from coterie.errors import FileError
 from coterie.service.core.records import Batch
 from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import ask as question
-from tests.service.helpers import settings_of, with_coordinator
+from tests.service.helpers import served, settings_of, with_coordinator
 from tests.service.http.wires import HEALTH, Wire, ask, running
 from tests.service.process import service
 
@@ -169,3 +170,9 @@ def test_a_service_whose_log_cannot_be_read_ends_with_one_line(tmp_path: Path) -
     store.close()
     with pytest.raises(RuntimeError, match=r"error: .*does not know where its log ends"):
         service("--store", str(path)).__enter__()
+
+
+def test_the_memory_of_a_service_that_ended_can_be_collected(tmp_path: Path) -> None:
+    with served(tmp_path / "log.db"):
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
