@@ -97,7 +97,7 @@ def test_a_context_ends_the_plain_model_and_what_it_learned_stays() -> None:
     assert 3 not in policy.users
 
 
-def test_too_many_features_or_users_end_the_plain_model() -> None:
+def test_too_many_features_users_or_items_end_the_plain_model() -> None:
     policy = Hierarchical()
     for k in range(COLUMNS):
         policy.learn("ann", {f"f{k}": 1.0}, 0.5)
@@ -109,6 +109,10 @@ def test_too_many_features_or_users_end_the_plain_model() -> None:
         small.learn(k, "tea", 0.5)
     assert named(small).crossed
     assert small.explain("new", ["tea"]).estimate == pytest.approx([0.5])
+    items = Hierarchical(slots=64)
+    for k in range(200):  # nothing is kept of anonymous visitors, but of the items
+        items.learn(None, f"item {k}", 0.5)
+    assert named(items).crossed
 
 
 def test_a_number_that_cannot_be_learned_changes_nothing() -> None:

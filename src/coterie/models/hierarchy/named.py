@@ -23,7 +23,8 @@ from coterie.models.hierarchy.representation import EffectPart, Exploration, Gro
 from coterie.models.parts import Parts
 from coterie.models.ranges import TINY
 
-EFFECT, PAIR = 53, 40  # bytes of an effect in the table, and of a pair of user and item
+# Bytes of an effect in the table, of a pair of user and item, and of an item.
+EFFECT, PAIR, ITEM = 53, 40, 150
 KNOWN = ("population", "user", "id", "user × id")  # the kinds of effects of `PlainModel.estimates`
 
 
@@ -151,10 +152,11 @@ class NamedModel:
         self.plain.learn(user, one, payoff, now)
 
     def _has_room(self, features: int) -> bool:
-        """Return whether `plain` has room for so many features more, one more user and one more pair."""
-        d = self.plain.many.n_used + features
-        users, pairs = (self.plain.n_rows + 1) * d * (d + 3) * 4, (self.plain.pairs.entries + 1) * PAIR
-        return d <= 1 + COLUMNS and users + pairs <= self.most
+        """Return whether `plain` has room for so many features more, one more user, pair and item."""
+        d, pairs = self.plain.many.n_used + features, self.plain.pairs
+        users = (self.plain.n_rows + 1) * d * (d + 3) * 4
+        known = (pairs.entries + 1) * PAIR + (len(pairs.items) + 1) * ITEM
+        return d <= 1 + COLUMNS and users + known <= self.most
 
     def play(self, batch: Batch, exploration: Exploration, learned: int) -> tuple[Outcome, int] | None:
         """Return None: which columns there are depends on what was learned before."""
