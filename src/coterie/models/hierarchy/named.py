@@ -143,8 +143,8 @@ class NamedModel:
             )
             self.crossed = True
             return
-        self.plain.check(user, one)
         if names:
+            self.plain.check(user, one)  # before a column is added
             if not (np.abs(values) >= TINY).all():
                 raise NumberError(f"the payoff {payoff!r} of user {user!r} cannot be learned: {TOO_LARGE}")
             self.plain.add_features(values)

@@ -1,6 +1,7 @@
 """What `Hierarchical` asks of its model. It holds one of two, and never asks which.
 
-`PlainModel` is for actions of one declared form: vectors, ids or both. `NamedModel` is for actions of any form.
+`PlainModel` is for actions without a context: vectors, ids or both, as declared. `NamedModel` is for actions of any
+form. It contains a `PlainModel`, which it asks until the first context.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
