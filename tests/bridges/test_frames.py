@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from coterie import Random, evaluate, open_interactions, open_log, replay
+from coterie.advice.records import read_log
 from coterie.bridges import FromFunction, frame
 from coterie.data import WORLDS
 from coterie.errors import FileError, MissingExtraError, ParameterError
 from coterie.experiments import Plan, compare, parse_specs
-from coterie.theory.records import read_log
 from tests.bridges.alike import alike
 from tests.known_worlds import live
 

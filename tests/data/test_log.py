@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from coterie import CAB, Random
+from coterie.advice.records import read_log
 from coterie.data.logs.log import open_log
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import Plan, compare, open_world, parse_specs, play, read_trace
@@ -17,7 +18,6 @@ from coterie.experiments.run.worlds import make_world
 from coterie.experiments.study.protocol import Protocol, run_protocol
 from coterie.models.batches import distinct
 from coterie.policies.base.batch import Batch
-from coterie.theory.records import read_log
 
 
 def write(path: Path, text: str) -> Path:

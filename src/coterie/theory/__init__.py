@@ -1,4 +1,4 @@
-"""The paper's analysis as code: the hardness of data, the bounds, and whether sharing feedback is worth it."""
+"""The paper's analysis as code: the hardness of data, and the bounds."""
 
 from coterie.theory.bounds import (
     Terms,

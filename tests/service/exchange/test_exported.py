@@ -468,7 +468,7 @@ def test_positions_of_a_bandit_feedback_are_part_of_the_context(tmp_path: Path) 
 @pytest.mark.parametrize("kind", ["parquet", "dsjson"])
 def test_compare_and_advise_take_the_services_export_as_it_is(tmp_path: Path, kind: str) -> None:
     from coterie import open_log
-    from coterie.theory.records import read_log
+    from coterie.advice.records import read_log
 
     path = kept(lived(), tmp_path)[kind]
     log = open_log(path)

@@ -11,7 +11,7 @@ from rich.console import Console
 from coterie.cli.shared.options import DataOption, JsonOption
 
 if TYPE_CHECKING:
-    from coterie.theory.records import Records
+    from coterie.advice import Records
 
 
 def advise(
@@ -34,8 +34,8 @@ def advise(
     per item and how much they differ, and tests on held-out records whether other users' feedback helps to
     predict a user's payoffs, and which policy predicts them best.
     """
-    from coterie.theory.advice import advise as judge
-    from coterie.theory.pages.advice_page import write_advice
+    from coterie.advice import advise as judge
+    from coterie.advice.page import write_advice
 
     advice = judge(_records(log, data, seed), name=Path(log).name, splits=splits, seed=seed)
     page = write_advice(advice, out / "advice.html")
@@ -52,7 +52,7 @@ def advise(
 
 def _records(log: str, data: Path | None, seed: int) -> "Records":
     """Read a file, or the rounds of a dataset."""
-    from coterie.theory.records import from_blocks, read_log
+    from coterie.advice import from_blocks, read_log
 
     if Path(log).suffix:
         return read_log(log)

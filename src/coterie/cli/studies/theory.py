@@ -38,7 +38,7 @@ def watch(
 
     The paper's bounds stand beside what happened.
     """
-    from coterie.theory.pages.theory_page import write_watched
+    from coterie.theory.page import write_watched
     from coterie.theory.truth import theory_alpha
     from coterie.theory.truth import watch as play
 

@@ -4,14 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coterie.advice.distances import Distances, measure_distances
+from coterie.advice.groups import Groups, count_groups
+from coterie.advice.records import Records
+from coterie.advice.sharing import Sharing, measure_sharing
+from coterie.advice.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
 from coterie.report.page import count
-from coterie.theory.distances import Distances, measure_distances
-from coterie.theory.groups import Groups, count_groups
-from coterie.theory.records import Records
-from coterie.theory.sharing import Sharing, measure_sharing
-from coterie.theory.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 
 PAPER_GAMMA = 0.2  # the paper's value
 

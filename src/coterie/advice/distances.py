@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coterie.advice.fitted import Fitted
+from coterie.advice.groups import MOST_USERS, halves
+from coterie.advice.records import Records
 from coterie.arrays import Floats
-from coterie.theory.groups import MOST_USERS, halves
-from coterie.theory.models import Fitted
-from coterie.theory.records import Records
 
 POINTS = 200
 

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.advice.fitted import Fitted
+from coterie.advice.records import Records, shuffled
+from coterie.advice.standings import WORTH, Learner, Standing, rank_policies
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
-from coterie.theory.models import Fitted
-from coterie.theory.records import Records, shuffled
-from coterie.theory.standings import WORTH, Learner, Standing, rank_policies
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)
 EVERYONE = "everyone"

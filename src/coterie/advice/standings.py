@@ -1,6 +1,6 @@
 """Chooses the policy to start with: the one with the best predictions on held-out records.
 
-The policies are compared on the pairs of `coterie.theory.sharing`; `docs/theory.md` has the rules.
+The policies are compared on the pairs of `coterie.advice.sharing`; `docs/theory.md` has the rules.
 """
 
 import math
@@ -9,10 +9,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from coterie.advice.records import Records
 from coterie.arrays import Floats, Ints
 from coterie.policies import Hierarchical
 from coterie.policies.base.batch import Batch
-from coterie.theory.records import Records
 
 PRIOR, APART, ONE, NEAR, NOTHING = "hierarchical", "linucb-multiple", "linucb-single", "cab", "none"
 POLICIES = (PRIOR, APART, ONE, NEAR)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coterie.advice.fitted import Fitted
+from coterie.advice.records import Records, shuffled
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
-from coterie.theory.models import Fitted
-from coterie.theory.records import Records, shuffled
 
 MOST_GROUPS = 8
 MOST_ITEMS = 40

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from coterie.advice.advice import Advice
+from coterie.advice.distances import Distances
+from coterie.advice.groups import Groups
+from coterie.advice.sharing import Sharing
+from coterie.advice.standings import PRIOR
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
-from coterie.theory.advice import Advice
-from coterie.theory.distances import Distances
-from coterie.theory.groups import Groups
-from coterie.theory.sharing import Sharing
-from coterie.theory.standings import PRIOR
 
 
 def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from coterie.advice.records import Records, from_blocks
+from coterie.advice.sharing import Sharing, measure_sharing
 from coterie.data.datasets import open_dataset
-from coterie.theory.records import Records, from_blocks
-from coterie.theory.sharing import Sharing, measure_sharing
 
 pytestmark = pytest.mark.slow
 

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from coterie import Hierarchical
+from coterie.advice.advice import advise
+from coterie.advice.distances import measure_distances
+from coterie.advice.fitted import Fitted
+from coterie.advice.groups import count_groups, split_line
+from coterie.advice.page import write_advice
+from coterie.advice.records import Records, make_records, read_log
+from coterie.advice.sharing import concordance, measure_sharing
+from coterie.advice.standings import Learner, Standing, rank_policies, recommend
 from coterie.cli.app import app
 from coterie.data import DenseWorld, OneHotWorld, Round
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec
-from coterie.theory.advice import advise
-from coterie.theory.distances import measure_distances
-from coterie.theory.groups import count_groups, split_line
-from coterie.theory.models import Fitted
-from coterie.theory.pages.advice_page import write_advice
-from coterie.theory.records import Records, make_records, read_log
-from coterie.theory.sharing import concordance, measure_sharing
-from coterie.theory.standings import Learner, Standing, rank_policies, recommend
 
 
 def strangers(n_users: int = 120, per_user: int = 40, d: int = 5) -> Records:

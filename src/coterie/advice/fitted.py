@@ -5,8 +5,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.advice.records import Records
 from coterie.arrays import Floats, Ints
-from coterie.theory.records import Records
 
 CHUNK = 20_000
 

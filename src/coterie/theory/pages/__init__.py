@@ -1,1 +1,0 @@
-"""The pages of `coterie advise` and `coterie theory`."""
