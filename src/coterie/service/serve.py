@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 import sys
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -24,6 +25,7 @@ from coterie.service.listening import announce, listen, url_of
 from coterie.service.log.store import Store, open_store
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings
+from coterie.service.waiting import opened
 from coterie.service.workers import Workers
 
 
@@ -34,7 +36,7 @@ def serve(settings: Settings, demo: bool = False) -> None:
     """
     configure_logs(settings.log_level)
     os.umask(0o077)  # only the owner may read what this process writes
-    check_tls(settings)
+    tls_of(settings)  # raises before anything is opened
     read_origins(settings.origins)  # raises before the store is opened
     sockets = listen(settings.host, settings.port)
     announce(url_of(sockets, settings.host, settings.tls_certificate is not None))
@@ -58,7 +60,8 @@ def serve_on(
     settings: Settings, sockets: list[socket.socket], demo: bool = False, listen_first: bool = True
 ) -> None:
     """Serve on sockets that listen; with `listen_first`, requests are answered 503 during the start."""
-    store = open_store(settings.store, shared=True, durability=settings.durability)
+    open_ = partial(open_store, settings.store, shared=True, durability=settings.durability)
+    store = opened(open_, sockets if listen_first else [], tls_of(settings))
     app = make_app(settings, store, demo, listen_first)
     coordinator = app.metrics.coordinator
     coordinator.availability.give_up = lambda: signal.raise_signal(signal.SIGTERM)
@@ -109,11 +112,11 @@ def make_app(settings: Settings, store: Store, demo: bool = False, listen_first:
     return create_app(coordinator, keyring, demo, spans_of(settings), listen_first)
 
 
-def check_tls(settings: Settings) -> None:
-    """Raise if the TLS files cannot be used, before anything is opened."""
+def tls_of(settings: Settings) -> ssl.SSLContext | None:
+    """Return how connections are encrypted, None if they are not; raises if the TLS files cannot be used."""
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None and key is None:
-        return
+        return None
     if certificate is None:
         raise ParameterError(f"tls-key is {key!r}, but there is no tls-certificate; give both, or neither")
     files = certificate if key is None else f"{certificate} and {key}"
@@ -121,7 +124,9 @@ def check_tls(settings: Settings) -> None:
         for file in filter(None, (certificate, key)):
             Path(file).read_bytes()
         # A key with a password must not ask for it on a terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: b"")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key, lambda: b"")
+        return context
     except OSError as error:  # SSLError is one too
         hint = "" if key else "; tls-key is not given, and the certificate's file holds no key"
         raise ParameterError(

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from coterie.errors import ParameterError
-from coterie.service.serve import check_tls
+from coterie.service.serve import tls_of
 from coterie.service.settings import Settings
 from tests.service.process import service
 
@@ -63,9 +63,9 @@ def test_the_service_speaks_tls_and_nothing_else(files: Path, tmp_path: Path) ->
 
 
 def test_a_certificate_with_its_key_in_one_file_will_do(files: Path) -> None:
-    check_tls(_settings(files, "both.pem", None))
-    check_tls(_settings(files, "cert.pem", "key.pem"))
-    check_tls(Settings())
+    tls_of(_settings(files, "both.pem", None))
+    tls_of(_settings(files, "cert.pem", "key.pem"))
+    tls_of(Settings())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_files_that_cannot_be_used_are_named(
     files: Path, certificate: str | None, key: str | None, says: str
 ) -> None:
     with pytest.raises(ParameterError, match=says):
-        check_tls(_settings(files, certificate, key))
+        tls_of(_settings(files, certificate, key))
 
 
 def test_a_start_with_a_missing_key_ends_before_the_store_is_touched(files: Path, tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ THERE = {f"tcp_{name.removeprefix('tcp_')}": value for name, value in HERE.items
 PASSING = ("40", "53", "57", "25006", "25P02", "55P03", "55006")
 GONE = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")  # with these the session is over
 
+# Refusals of a connection that no waiting ends.
+NEVER = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
+
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS coterie_version (version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_log (first BIGINT PRIMARY KEY, count BIGINT NOT NULL, version INTEGER NOT NULL,
@@ -177,7 +180,8 @@ class PostgresStore(Store):
         except psycopg.Error as error:
             self._release()
             # The URL may hold a password, so it is not part of the message.
-            raise FileError(f"the PostgreSQL store cannot be opened: {_line(error)}") from error
+            kind = LostError if self._shared and _comes_back(error) else FileError
+            raise kind(f"the PostgreSQL store cannot be opened: {_line(error)}") from error
         except BaseException:
             self._release()
             raise
@@ -474,6 +478,13 @@ class PostgresStore(Store):
         if state.startswith(PASSING):
             return PassingError(f"PostgreSQL takes no records for now: {_line(error)}")
         return BrokenError(f"writing to the store failed: {_line(error)}; check the server")
+
+
+def _comes_back(error: psycopg.Error) -> bool:
+    """Return whether a database that cannot be opened may be opened later; libpq has no code for a refusal."""
+    if error.sqlstate:
+        return error.sqlstate.startswith((*PASSING, *GONE))
+    return isinstance(error, psycopg.OperationalError) and not any(text in str(error) for text in NEVER)
 
 
 @cache
