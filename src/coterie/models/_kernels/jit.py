@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from numba import njit
 
 from coterie.models._kernels.beside import MOST, alone, run_in_python_first
+from coterie.models._kernels.nested import NESTED, OUTER, keep_unfinished
 
 KERNELS = Path(__file__).parent
 LOOPS = sorted(
@@ -24,7 +25,7 @@ def jit(function: Compiled, most: float = MOST, **options: Any) -> Compiled:
     Until it is there, the function runs in Python if its arrays hold at most `most` numbers. Numba's own decorators
     are untyped. Fast-math stays off, because it would change the bits of results.
     """
-    options = {"nogil": True, "error_model": "numpy", **options}
+    options = {"nogil": True, "error_model": "numpy", "pipeline_class": OUTER, **options}
     try:
         compiled: Compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write the machine code: compile anew in each process
@@ -72,12 +73,12 @@ def bare(function: Compiled, most: float = MOST) -> Compiled:
 
 
 def inner(function: Compiled) -> Compiled:
-    """Compile for calls from compiled code only, without the wrapper that converts Python's arguments.
-
-    For arguments with dozens of arrays the wrapper takes most of the compile time.
+    """Compile for calls from compiled code only: without machine code of its own, and without the wrapper that
+    converts Python's arguments, which takes long to compile for dozens of arrays.
     """
-    compiled: Any = jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    compiled: Any = jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=NESTED)
     if compiled is not function:
+        keep_unfinished(compiled)
         # Python cannot call this machine code, so it is not offered to Python: such a call runs in Python.
         compiled._insert = lambda *_: None
     return compiled  # type: ignore[no-any-return]
