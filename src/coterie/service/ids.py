@@ -17,7 +17,7 @@ from coterie.service.problems import Problem
 # Neither "." nor "..": clients and proxies drop them from addresses, encoded or not. (`$` alone would accept "a\n".)
 ID = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 LONGEST = 256
-RULE = f"expected 1 to {LONGEST} characters, no control characters, and neither '.' nor '..', which addresses swallow"
+RULE = f"expected 1 to {LONGEST} characters, no control characters, and neither '.' nor '..', which URLs drop"
 
 # Ids of actions and slots are in no path.
 NAME = r"^[^\x00-\x1f\x7f-\x9f]+$(?!\n)"

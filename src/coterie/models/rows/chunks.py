@@ -58,7 +58,7 @@ class Chunk:
         self.rounds = as_rounds(batch, who)
 
     def game(self, items: Items, learned: int, own: int = 0) -> Game:
-        """Return the input of a compiled loop, after `learned` payoffs; `own` is a number of the policy's own."""
+        """Return the input of a compiled loop, after `learned` payoffs; `own` is a count that the policy keeps."""
         so_far = np.array([0, learned, own])
         return Game(self.rounds, self.people, items.numbers, items.named, so_far)
 

@@ -30,7 +30,7 @@ class Game(NamedTuple):
     people: People
     items: Any  # all items of these rounds, in the format of rows
     named: Ints  # the next item's number, how many got one, then their positions
-    so_far: Ints  # the next round, payoffs learned, and one number of the policy's own
+    so_far: Ints  # the next round, payoffs learned, and a count that the policy keeps (LinUCB: known users)
 
 
 @jit
