@@ -8,7 +8,7 @@ from typing import Any
 from coterie.errors import FileError
 from coterie.models.files import read_policy_name
 from coterie.policies.base.batch import Batch, Outcome
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.policy import Policy
 from coterie.policies.cab import CAB
 from coterie.policies.clustering.bass import BASS
@@ -29,9 +29,9 @@ from coterie.policies.sparse_cab import SparseCAB
 from coterie.policies.vw import VW
 
 __all__ = [
-    "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "MCNB", "POLICIES", "SCLUB", "VW", "Batch", "CoLin",
-    "Decision", "DynUCB", "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random", "SparseCAB",
-    "load",
+    "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "MCNB", "POLICIES", "SCLUB", "VW", "Basis", "Batch",
+    "CoLin", "Decision", "DynUCB", "GOBLin", "HierTS", "Hierarchical", "LinUCB", "Outcome", "Policy", "Random",
+    "SparseCAB", "load",
 ]  # fmt: skip
 
 # The order of lists: the recommended ones, the paper's own, its competitors; any others; then the baselines.

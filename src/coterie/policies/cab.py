@@ -31,7 +31,7 @@ from coterie.models.files import Tensors
 from coterie.models.forget import without_item
 from coterie.models.protocol import Batched, Drawable, Look, Runnable
 from coterie.policies.base.batch import read_batch, run_one_by_one
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import (
     Alpha,
     Seed,
@@ -161,8 +161,8 @@ class CAB(Policy):
         score = estimate + width if chances is None else estimate
         bound = scale * own.spread
         return Decision(
-            user, contexts, score, chances, estimate=own.estimate, width=bound, members=near.members,
-            near_estimate=estimate, near_width=width,
+            user, contexts, score, chances, estimate=own.estimate, width=bound,
+            basis=Basis(near.members, estimate, width),
         )  # fmt: skip
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:

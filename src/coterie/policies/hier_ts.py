@@ -27,7 +27,7 @@ from coterie.errors import FileError
 from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import probability_of_best_together
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
 
@@ -101,7 +101,7 @@ class HierTS(Policy):
         chances = probability_of_best_together(estimate, (covariance + covariance.T) / 2, self.learned)
         members = np.full(len(x), len(self._known) + (user not in self._known), dtype=np.int64)
         width = np.sqrt(np.maximum(np.diag(covariance), 0))
-        return Decision(user, x, estimate, chances, estimate=estimate, width=width, members=members)
+        return Decision(user, x, estimate, chances, estimate=estimate, width=width, basis=Basis(members))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the user's sums, and what the user says about the mean."""

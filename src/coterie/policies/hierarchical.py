@@ -58,7 +58,7 @@ from coterie.models.hierarchy.representation import EffectPart, Exploration, Gro
 from coterie.models.parts import Parts
 from coterie.models.ranges import LARGEST_PAYOFF
 from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, check_half_life, keep_of, make_rng
 from coterie.policies.base.policy import Policy
 
@@ -169,9 +169,10 @@ class Hierarchical(Policy):
         score, estimate = scored.score, scored.estimate
         return Decision(
             user, shown, score, scored.probability, estimate=estimate, width=scored.width,
-            members=scored.members, near_estimate=scored.shared,
-            near_width=scored.shared_width, parts=scored.parts, groups=scored.groups,
-            spread=(score - estimate) / 2,  # half of the bonus
+            basis=Basis(
+                scored.members, scored.shared, scored.shared_width, scored.parts, scored.groups,
+                spread=(score - estimate) / 2,  # half of the bonus
+            ),
         )  # fmt: skip
 
     def read(self, contexts: Any) -> Any:

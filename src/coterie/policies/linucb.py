@@ -22,7 +22,7 @@ from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Items, play_linucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import (
     Alpha,
     Seed,
@@ -98,7 +98,7 @@ class LinUCB(Policy):
         score = estimate if self.thompson else estimate + width
         pooled = len(self._known) + (user not in self._known) if self.shared else 1
         members = np.full(len(estimate), pooled, dtype=np.int64)
-        return Decision(user, contexts, score, chances, estimate=estimate, width=width, members=members)
+        return Decision(user, contexts, score, chances, estimate=estimate, width=width, basis=Basis(members))
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the user's model, or the shared one."""

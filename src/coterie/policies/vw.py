@@ -31,7 +31,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import draw_from
 from coterie.policies.base.batch import Batch, Outcome, read_batch
 from coterie.policies.base.calls import ANONYMOUS
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, make_rng
 from coterie.policies.base.policy import Policy
 from coterie.policies.base.vowpal_options import SPACES, open_vowpal, read_bandit
@@ -120,7 +120,7 @@ class VW(Policy):
         lines = self._lines(contexts)
         chances = self._predict(self._own([_shared(user), *lines]))
         members = np.full(len(lines), self._members(user))
-        return Decision(user, contexts, chances, chances, estimate=np.zeros(len(lines)), members=members)
+        return Decision(user, contexts, chances, chances, estimate=np.zeros(len(lines)), basis=Basis(members))
 
     def draw(self, decision: Decision) -> int:
         """Draw a candidate, and keep the decision, to learn from it."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coterie.client.calls import ranked_of
-from coterie.policies import Decision
+from coterie.policies import Basis, Decision
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
@@ -229,7 +229,7 @@ def test_another_budget_starts_again_with_the_same_price() -> None:
 def test_less_is_a_decision_of_its_own() -> None:
     one = Decision("ann", ["a", "b"], np.array([3.0, 1.0]))
     assert one.less(np.array([2.5, 0.0])).choice == 1
-    wide = Decision("ann", ["a", "b"], np.array([3e6, 1e6]), spread=np.array([1e6, 1e6]))
+    wide = Decision("ann", ["a", "b"], np.array([3e6, 1e6]), basis=Basis(spread=np.array([1e6, 1e6])))
     assert wide.less(np.array([2e6, 0.0])).probability == pytest.approx([0.5, 0.5])
 
 

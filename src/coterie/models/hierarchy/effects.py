@@ -88,12 +88,12 @@ class Effects:
 
     def score(self, user: Hashable, encoded: Encoded, settings: Settings, offset: Floats) -> Floats:
         """Return the rows of SCORED, a column per candidate; to each estimate and score an offset is added."""
-        scored, number, hashed = np.empty((len(SCORED), len(encoded))), self._number(user), encoded.hashed
+        number, hashed = self._number(user), encoded.hashed
         blocked = self.blocks.find(hashed)
         in_blocks = self.blocks.view(blocked, hashed.context_values)
         in_blocks[:, 3] *= kernel.return_rate(self.blocks.often)
         in_blocks[:, 0] += offset
-        kernel.score_all(self.table, self._variances, hashed, number, blocked, in_blocks, settings, scored)
+        scored = kernel.score_all(self.table, self._variances, hashed, number, blocked, in_blocks, settings)
         scored[3] -= offset
         return scored
 
@@ -101,12 +101,11 @@ class Effects:
         """Return the largest parts of the estimate of candidate k, the largest first."""
         hashed = encoded.hashed
         blocked, number = self.blocks.find(hashed), self._number(user)
-        kept, worth = np.zeros((most, 3), dtype=np.int64), np.zeros(most)
-        n = kernel.largest(self.table, self.figures, hashed, k, number, blocked, kept, worth)
+        kept, worth = kernel.largest(self.table, self.figures, hashed, k, number, blocked, most)
         first, origin = int(hashed.starts[k]), float(self.noise[kernel.ORIGIN])
         found = [
             EffectPart(NAMES[kind], a - first if a >= 0 else -1, c, value)
-            for (kind, a, c), value in zip(kept[:n].tolist(), worth[:n].tolist(), strict=True)
+            for (kind, a, c), value in zip(kept.tolist(), worth.tolist(), strict=True)
         ]
         found = [
             part._replace(value=part.value + origin) if part.kind == "population" else part for part in found

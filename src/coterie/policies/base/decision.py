@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,31 @@ def ranked(score: Floats) -> list[int]:
     return order + sorted(tied)
 
 
+class Basis(NamedTuple):
+    """What a decision rests on besides the user's own estimate.
+
+    members, near_estimate, near_width
+        How many users' models the decision uses, including the user's own, and their average estimate and width; by
+        default 1, and the user's own.
+    parts
+        The parts of the estimate, for policies that have them.
+    groups
+        The user's probability of each group, for policies with groups.
+    spread
+        The standard deviation of each score, if `probability` is that of being the largest score.
+    """
+
+    members: NDArray[np.int64] | int = 1
+    near_estimate: Floats | None = None
+    near_width: Floats | None = None
+    parts: Mapping[str, Floats] | None = None
+    groups: Floats | None = None
+    spread: Floats | None = None
+
+
+OWN = Basis()
+
+
 @final
 class Decision:
     """A policy's score and probability of each candidate, and what they are made of.
@@ -47,15 +72,8 @@ class Decision:
         Sums to 1.
     estimate, width
         The user's own estimate of the payoff, and the confidence bound around it; by default the score, and 0.
-    members, near_estimate, near_width
-        How many users' models the decision uses, including the user's own, and their average estimate and width; by
-        default 1, and the user's own.
-    parts
-        The parts of the estimate, for policies that have them.
-    groups
-        The user's probability of each group, for policies with groups.
-    spread
-        The standard deviation of each score, if `probability` is that of being the largest score.
+    basis
+        What else it rests on; its fields are attributes of the decision, too.
     choice
         The most probable candidate's position, the first of several.
     guess
@@ -80,12 +98,7 @@ class Decision:
         *,
         estimate: Floats | None = None,
         width: Floats | None = None,
-        members: NDArray[np.int64] | int = 1,
-        near_estimate: Floats | None = None,
-        near_width: Floats | None = None,
-        parts: Mapping[str, Floats] | None = None,
-        groups: Floats | None = None,
-        spread: Floats | None = None,
+        basis: Basis = OWN,
     ) -> None:
         if not math.isfinite(score.sum()):
             k = int(np.argmin(np.isfinite(score)))
@@ -97,10 +110,10 @@ class Decision:
         self.user, self.contexts, self.score = user, contexts, score
         self.estimate = score if estimate is None else estimate
         self.width = np.zeros(n) if width is None else width
-        self._members = members
+        self.basis = basis
+        _, near_estimate, near_width, self.parts, self.groups, self.spread = basis
         self.near_estimate = self.estimate if near_estimate is None else near_estimate
         self.near_width = self.width if near_width is None else near_width
-        self.parts, self.groups, self.spread = parts, groups, spread
         if probability is None:
             self.choice: int = first_best(score)
             self.probability = np.zeros(n)
@@ -115,25 +128,21 @@ class Decision:
         If the policy says how uncertain its scores are, the probability is that of being the largest; otherwise the
         best is certain.
 
-        >>> two = Decision("ann", ["large", "small"], np.array([0.9, 0.8]), spread=np.array([0.1, 0.1]))
+        >>> two = Decision("ann", ["large", "small"], np.array([0.9, 0.8]), basis=Basis(spread=np.array([0.1, 0.1])))
         >>> two.less(np.array([0.2, 0.0])).probability.round(2).tolist()
         [0.24, 0.76]
         """
         score, chances = self.score - amounts, None
         if self.spread is not None and self.spread.max() > 0:
             chances = probability_of_best(score, self.spread)
-        return Decision(
-            self.user, self.contexts, score, chances, estimate=self.estimate, width=self.width,
-            members=self._members, near_estimate=self.near_estimate, near_width=self.near_width,
-            parts=self.parts, groups=self.groups, spread=self.spread,
-        )  # fmt: skip
+        told = {"estimate": self.estimate, "width": self.width}
+        return Decision(self.user, self.contexts, score, chances, **told, basis=self.basis)
 
     @property
     def members(self) -> NDArray[np.int64]:
         """How many users' models the decision uses, for each candidate."""
-        if isinstance(self._members, int):
-            return np.full(len(self.score), self._members, dtype=np.int64)
-        return self._members
+        members = self.basis.members
+        return np.full(len(self.score), members, dtype=np.int64) if isinstance(members, int) else members
 
     @property
     def guess(self) -> int:
@@ -236,6 +245,5 @@ def decide_with(
     width = scale * near.spread
     return Decision(
         user, contexts, near.estimate + width if chances is None else near.estimate, chances,
-        estimate=own.estimate, width=scale * own.spread, near_estimate=near.estimate, near_width=width,
-        members=members,
+        estimate=own.estimate, width=scale * own.spread, basis=Basis(members, near.estimate, width),
     )  # fmt: skip

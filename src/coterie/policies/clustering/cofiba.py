@@ -46,7 +46,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random, scale_at
 from coterie.policies.clustering.numbered_users import NumberedUsers
 
@@ -114,8 +114,8 @@ class COFIBA(NumberedUsers):
                 members[shown] = len(rows)
         width = scale * spread
         return Decision(
-            user, contexts, estimate + width, estimate=own.estimate, width=scale * own.spread, members=members,
-            near_estimate=estimate, near_width=width,
+            user, contexts, estimate + width, estimate=own.estimate, width=scale * own.spread,
+            basis=Basis(members, estimate, width),
         )  # fmt: skip
 
     def _learn(self, row: int, contexts: Any, payoff: float) -> None:

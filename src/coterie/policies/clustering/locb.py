@@ -31,7 +31,7 @@ from coterie.errors import FileError
 from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.policy import Policy
 
 DROPPED = -1  # in place of a seed's row
@@ -133,8 +133,8 @@ class LOCB(Policy):
         members = np.full(len(x), len(self._members(user, s)), dtype=np.int64)
         chance = np.eye(len(x))[first_best(estimate + width)]
         return Decision(
-            user, x, estimate + width, chance, estimate=own, width=bound, members=members,
-            near_estimate=estimate, near_width=width,
+            user, x, estimate + width, chance, estimate=own, width=bound,
+            basis=Basis(members, estimate, width),
         )  # fmt: skip
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:

@@ -32,7 +32,7 @@ from coterie.models.checks import NORM, check_count, check_number, check_user, r
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
 from coterie.models.roster import Roster
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, make_random
 from coterie.policies.base.policy import Policy
 
@@ -135,7 +135,7 @@ class MCNB(Policy):
         chance = np.eye(len(x))[first_best(estimate + width)]
         members = near.sum(axis=1) + (row < 0)
         return Decision(
-            user, given, estimate + width, chance, estimate=estimate, width=width, members=members
+            user, given, estimate + width, chance, estimate=estimate, width=width, basis=Basis(members)
         )
 
     def _adapted(self, row: int, near: Any) -> Iterator[Floats]:

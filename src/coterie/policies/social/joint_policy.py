@@ -6,7 +6,7 @@ from typing import Any
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.models.rows.joint import Joint
-from coterie.policies.base.decision import Decision
+from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Alpha, scale_at
 from coterie.policies.base.policy import Policy
 from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph
@@ -26,7 +26,9 @@ class JointPolicy(Policy):
         estimate, spread = self.models.view(user, contexts)
         width = scale_at(self.alpha, self.learned) * spread
         members = self.models.members(user)
-        return Decision(user, contexts, estimate + width, estimate=estimate, width=width, members=members)
+        return Decision(
+            user, contexts, estimate + width, estimate=estimate, width=width, basis=Basis(members)
+        )
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the joint estimate of all users coupled with the user."""

@@ -92,65 +92,46 @@ class Guard:
         scope["path"] = encoded_path(scope)
         start = time.perf_counter()
         began = time.time_ns() if self.spans is not None else 0
-        status = 0  # no answer has begun
-        body_read = 0
-        most = self._most(scope)
-
-        async def counted() -> Any:
-            nonlocal body_read
-            message = await receive()
-            if message["type"] == "http.request":
-                body_read += len(message.get("body", b""))
-                if body_read > most[0]:
-                    raise _too_large(*most)
-            return message
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = list(message.get("headers", []))
-                own = {name.lower() for name, _ in headers}
-                headers += [pair for pair in (*HEADERS, POLICY) if pair[0] not in own]
-                message["headers"] = headers
-            await send(message)
-
-        connection = scope.get(CONNECTION)
+        watched = Watched(receive, send, self._most(scope))
         try:
-            self._check(scope, connection)
-            if scope["path"] not in WATCHED:
-                self.metrics.coordinator.check_open()
-            path, event = without_event(scope["path"])
-            direct = self.direct.get((scope["method"], path))
-            if direct is None:
-                await self.app(scope, counted, watched)
-            else:
-                check_access(scope, direct.opt)
-                content, more = await direct.answer(await read_body(counted), event, scope)
-                status = direct.status
-                if content is None:
-                    headers = [*more, *HEADERS, POLICY]
-                else:
-                    headers = [*ANSWER, (b"content-length", b"%d" % len(content)), *more]
-                await send({"type": "http.response.start", "status": status, "headers": headers})
-                await send({"type": "http.response.body", "body": content or b"", "more_body": False})
+            await self._answer(scope, watched)
         except Exception as error:
-            if status:  # the answer has begun, too late for an error
+            if watched.status:  # the answer has begun, too late for an error
                 raise
-            await send_error(error, watched, scope["path"])
+            await send_error(error, watched.send, scope["path"])
         finally:
-            seconds = time.perf_counter() - start
-            route = route_of(scope["path"])
-            status = status or 500
-            self.metrics.answered(route, status, seconds)
-            if not self.keyring and connection is not None and status < 400:
-                connection.trust()  # no key is needed, and the request was whole
-            if self.spans is not None:
-                self.spans.answered(scope, route, status, began, event_of(scope))
-            if self.settings.access_log:
-                told = {"method": scope["method"], "route": route, "status": status}
-                told |= {"ms": round(seconds * 1000, 3), "event": event_of(scope)}
-                log.info("request", extra={"fields": told})
+            self._count(scope, watched.status or 500, time.perf_counter() - start, began)
+
+    async def _answer(self, scope: Any, watched: "Watched") -> None:
+        """Check a request, and let its route answer it."""
+        self._check(scope, scope.get(CONNECTION))
+        if scope["path"] not in WATCHED:
+            self.metrics.coordinator.check_open()
+        path, event = without_event(scope["path"])
+        direct = self.direct.get((scope["method"], path))
+        if direct is None:
+            await self.app(scope, watched.receive, watched.send)
+            return
+        check_access(scope, direct.opt)
+        content, more = await direct.answer(await read_body(watched.receive), event, scope)
+        if content is None:
+            headers = [*more, *HEADERS, POLICY]
+        else:
+            headers = [*ANSWER, (b"content-length", b"%d" % len(content)), *more]
+        await watched.answer(direct.status, headers, content or b"")
+
+    def _count(self, scope: Any, status: int, seconds: float, began: int) -> None:
+        """Count an answer, and log it if that is wanted."""
+        route, connection = route_of(scope["path"]), scope.get(CONNECTION)
+        self.metrics.answered(route, status, seconds)
+        if not self.keyring and connection is not None and status < 400:
+            connection.trust()  # no key is needed, and the request was whole
+        if self.spans is not None:
+            self.spans.answered(scope, route, status, began, event_of(scope))
+        if self.settings.access_log:
+            told = {"method": scope["method"], "route": route, "status": status}
+            told |= {"ms": round(seconds * 1000, 3), "event": event_of(scope)}
+            log.info("request", extra={"fields": told})
 
     def _check(self, scope: Any, connection: Any) -> None:
         if connection is not None and connection.for_probes and scope["path"] not in PROBES:
@@ -196,6 +177,40 @@ class Guard:
     def _key(self, headers: Mapping[bytes, bytes]) -> KeyRow | None:
         given = _sent_key(headers)
         return self.keyring.find(given.decode("latin-1")) if given else None
+
+
+class Watched:
+    """The two ends of a request: counts the bytes of its body, and adds our headers to its answer."""
+
+    __slots__ = ("_most", "_read", "_receive", "_send", "status")
+
+    def __init__(self, receive: Receive, send: Send, most: tuple[int, str]) -> None:
+        self._receive, self._send, self._most = receive, send, most
+        self._read = 0  # bytes
+        self.status = 0  # no answer has begun
+
+    async def receive(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._most[0]:
+                raise _too_large(*self._most)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = list(message.get("headers", []))
+            own = {name.lower() for name, _ in headers}
+            headers += [pair for pair in (*HEADERS, POLICY) if pair[0] not in own]
+            message["headers"] = headers
+        await self._send(message)
+
+    async def answer(self, status: int, headers: list[Pair], body: bytes) -> None:
+        """Send a whole answer, whose headers are complete."""
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _sent_key(headers: Mapping[bytes, bytes]) -> bytes | None:

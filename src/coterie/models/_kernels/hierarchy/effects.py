@@ -143,11 +143,10 @@ def score_all(
     blocked: Blocked,
     in_blocks: Floats,
     settings: Settings,
-    scored: Floats,
-) -> None:
-    """Write the rows of SCORED, a column per candidate. `in_blocks` is what `view_blocks` wrote."""
-    n = scored.shape[1]
-    found = np.empty((n, KINDS))
+) -> Floats:
+    """Return the rows of SCORED, a column per candidate. `in_blocks` is what `view_blocks` wrote."""
+    n = in_blocks.shape[0]
+    scored, found = np.empty((8, n)), np.empty((n, KINDS))
     sum_effects(table, fit.figures, candidates, user, make_list(candidates), blocked, found)
     for k in range(n):
         row = found[k]
@@ -163,6 +162,7 @@ def score_all(
         scored[1, k] = settings.explore * np.sqrt(row[0])
         scored[6, k] = scored[0, k] + scored[1, k]
     probabilities(scored[6], scored[1], settings.floor, scored[7])
+    return scored
 
 
 @jit
@@ -416,13 +416,13 @@ def largest(
     k: int,
     user: int,
     blocked: Blocked,
-    kept: Ints,
-    worth: Floats,
-) -> int:
-    """Write the effects of candidate k with the largest |w·x|, without those that have no data; return how many.
+    most: int,
+) -> tuple[Ints, Floats]:
+    """Return the effects of candidate k with the largest |w·x|, at most `most`, without those that have no data.
 
-    `kept` gets the kind, the action's feature and the context's feature, `worth` gets w·x.
+    The first array has the kind, the action's feature and the context's feature of each, the second w·x.
     """
+    kept, worth = np.zeros((most, 3), dtype=np.int64), np.zeros(most)
     listed = make_list(candidates)
     keys, values, kinds, places = listed
     m = list_effects(candidates, k, user, listed, blocked)
@@ -442,4 +442,4 @@ def largest(
         worth[i] = value
         kept[i, 0], kept[i, 1], kept[i, 2] = kinds[j], places[j, 0], places[j, 1]
         n = min(n + 1, worth.shape[0])
-    return n
+    return kept[:n], worth[:n]
