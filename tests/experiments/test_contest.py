@@ -179,8 +179,7 @@ def test_what_cannot_be_read_or_drawn_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"there is no .*nothing/numbers.json; give folders that"):
         read_contest([tmp_path / "nothing"])
     folder = write(tmp_path / "bad", [])
-    with pytest.raises(ParameterError, match="there is nothing to draw"):
-        save_contest(read_contest([folder]), tmp_path / "picture")
+    assert save_contest(read_contest([folder]), tmp_path / "picture") == []
     (folder / "numbers.json").write_text("{}")
     with pytest.raises(FileError, match=r"numbers.json is damaged \(KeyError"):
         read_contest([folder])
@@ -215,12 +214,15 @@ def test_the_command_writes_table_and_picture(
 
 
 def play(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> int:
-    """Play two small games, one of them without data."""
+    """Play three small games: one without data, one with a file that differs from the published one."""
+    (folder / "bayesm").mkdir(exist_ok=True)
+    (folder / "bayesm" / "margarine.rda").write_bytes(b"not the published file")
     who = "hierarchical,linucb-single,gob-lin:graph=friends,random"
     words = [
         "contest",
         "wine",
         "camera",
+        "margarine",
         "--policies",
         who,
         "--runs",
@@ -240,6 +242,9 @@ def test_games_are_played_once_and_a_game_without_data_is_named(
     told = " ".join(capsys.readouterr().err.split())
     assert "camera was not played: camera: there is no camera.RData" in told
     assert "`coterie data get camera` gets it" in told
+    assert "margarine was not played: " in told
+    assert "other content than the published file, by its sha256" in told
+    assert "`coterie data get margarine`" in told
     text = (tmp_path / "out" / "contest.md").read_text()
     assert "| Wines | regret over RAN's ↓ | 80 | 2 |" in text
     numbers = json.loads((tmp_path / "out" / "wine" / "numbers.json").read_text())
@@ -295,12 +300,27 @@ def test_mean_ranks_and_the_critical_difference_by_hand() -> None:
     assert found.chance < 0.001
     assert [one.name for one in found.behind] == ["cab", "random"]
     assert "| VW | – | 0 of 1 | 1, 0 | 3% to 100% |" in overall_table(found)
-    assert words(found).endswith("Without a result in every game, and so not ranked: VW.")
+    assert words(found).endswith("Not ranked, because they played less than three quarters of the games: VW.")
     club = found.standings[1]
     assert (club.wins, club.losses, club.near) == (2, 10, 2)
     assert club.share == pytest.approx((0.021, 0.484), abs=0.001)  # Clopper and Pearson's interval of 2 in 12
     assert "clearly behind are CAB (3.00), RANDOM (4.00); not clearly CLUB (1.83)." in words(found)
     assert "| CLUB | 1.83 | 2 of 12 | 2, 10 | 2% to 48% |" in overall_table(found)
+
+
+def test_ranks_are_of_the_games_that_all_ranked_policies_played() -> None:
+    """DCCB misses three of twelve games, so nine are ranked; with four missing it has no rank, and twelve are."""
+    for missing, n_ranked in ((3, 9), (4, 12)):
+        lines = games()
+        for k, one in enumerate(lines):
+            if k >= missing:
+                one.scores["dccb"] = one.scores["cab"]._replace(title="DCCB")
+        found = judge(lines)
+        assert found is not None
+        assert (found.n_lines, found.n_ranked) == (12, n_ranked)
+        assert ("dccb" in {one.name for one in found.ranked}) == (missing == 3)
+        assert "is best or not clearly behind in 10 of 12 games." in words(found)
+        assert f"over the {n_ranked} games that all of them played" in words(found)
 
 
 def test_who_is_clearly_behind_by_hand() -> None:
@@ -311,6 +331,10 @@ def test_who_is_clearly_behind_by_hand() -> None:
     log = line("log", is_log=True, hierarchical=[0.2, 0.21], club=[0.1, 0.11])
     assert is_clearly_behind(log, "club")
     assert not is_clearly_behind(log, "hierarchical")
+    # Runs of a log share its records: with a sampling error of 0.05, 0.1 ± 4.3·√2·0.05 says nothing.
+    for name, score in log.scores.items():
+        log.scores[name] = score._replace(error=0.05)
+    assert not is_clearly_behind(log, "club")
 
 
 def test_equal_policies_are_seldom_told_apart() -> None:

@@ -82,7 +82,7 @@ def _protocol(
     game = GAMES[name]
     rounds = game.n_rounds if rounds is None else rounds
     place = open_place(game.data, dict(game.settings), notes, rounds)
-    able, why_not = players(parse_specs(policies), place)
+    able, why_not = players(parse_specs(policies), place, game.too_slow if policies == PLAYERS else ())
     return Protocol(
         place.name, place, able, out / name, n_runs=PAPER_RUNS if runs is None else runs, n_rounds=rounds,
         n_settings=N_SETTINGS, not_played=why_not,

@@ -8,7 +8,6 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coterie.errors import ParameterError
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.study.contest import FIRST, RANDOM, Line
 from coterie.experiments.study.paper_figures import PLAIN, plain_style, write_figure
@@ -17,17 +16,20 @@ from coterie.report.page import FAINT, GRID, INK, SERIES
 OURS, OUTSIDE = FIRST
 GREY = "#b9bcc4"
 LETTER = 0.082  # inches, about
-HEIGHT = 0.46  # inches per line
+HEIGHT = 0.4  # inches per line
 ABOVE, BELOW = 0.95, 0.62  # inches
 CAPTION = "What each policy loses, over what choosing at random loses"
 
 
 def save_contest(lines: Sequence[Line], path: Path) -> list[Path]:
-    """Draw the lines with Hierarchical (all, if there are none) as path.svg and path.png."""
+    """Draw the lines with Hierarchical (all, if there are none) as path.svg and path.png.
+
+    Without a result beside RAN's there is nothing to draw, and no file is written.
+    """
     shown = [line for line in lines if OURS in line.scores] or list(lines)
     shown = [line for line in shown if _dots(line)]
     if not shown:
-        raise ParameterError("there is nothing to draw: no policy has a result beside RAN's")
+        return []
     with rc_context(plain_style()):
         figure = _draw(shown)
     return write_figure(figure, path, CAPTION, ("svg", "png"))
@@ -91,7 +93,9 @@ def _label(axes: Axes, text: str, at: tuple[float, float], *, above: bool, colou
 
 
 def _name(line: Line) -> str:
-    return line.title.replace(" (generated twin)", " twin").replace(" (built-in world)", "")
+    return line.title.replace(" (generated twin)", " (generated)").replace(
+        " (built-in world)", " (generated)"
+    )
 
 
 def _title(figure: Figure, wide: float, tall: float, with_us: bool) -> None:

@@ -18,7 +18,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.run.specs import NICKNAMES
 from coterie.experiments.run.worlds import whole_of
-from coterie.experiments.study.games import NOT_ON_TWINS, TWINS
+from coterie.experiments.study.games import GAMES, NOT_ITS_GAME, NOT_ON_TWINS, SLOW, TWINS
 from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.reproduce import TITLES
 from coterie.models.files import written_whole
@@ -40,6 +40,7 @@ class Score(NamedTuple):
     note: str = ""  # the best setting, if several were played; or additional knowledge
     runs: tuple[float, ...] = ()  # the same number in each run, if known
     n_runs: int = 0
+    error: float | None = None  # of a click-through rate: its sampling error, if known
 
     def loss(self, is_log: bool) -> float:
         """Return a number that is lower for better results."""
@@ -78,7 +79,7 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         found = _read(folder)
         comparison = found["comparison"]
         key = json.dumps([comparison["world_parameters"], comparison["n_rounds"]], sort_keys=True)
-        known = NOT_ON_TWINS if found["dataset"] in TWINS else {}
+        known = _not_played(found["dataset"])
         group = groups.setdefault(
             key, {"numbers": found, "scores": {}, "n_runs": 0, "not_played": dict(known)}
         )
@@ -98,6 +99,13 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         numbers = group["numbers"]
         lines += _lines(group, _apart(numbers, first.setdefault(numbers["dataset"], numbers)))
     return lines
+
+
+def _not_played(dataset: str) -> dict[str, str]:
+    """Return who is known not to play a dataset, with the reason."""
+    if dataset in TWINS:
+        return NOT_ON_TWINS
+    return dict.fromkeys(GAMES[dataset].too_slow, SLOW) if dataset in GAMES else {}
 
 
 def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
@@ -142,7 +150,8 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
         spread = math.nan if value["spread"] is None else value["spread"]
-        score = Score(title, value["mean"], spread, view, note, runs, len(comparison["seeds"]))
+        n_runs = len(comparison["seeds"])
+        score = Score(title, value["mean"], spread, view, note, runs, n_runs, value.get("error"))
         if key not in found or score.loss(is_log) < found[key].loss(is_log):
             found[key] = score
     return found
@@ -211,7 +220,7 @@ def _row(cells: Sequence[str]) -> str:
 def _cell(line: Line, name: str, notes: dict[str, int], *, is_best: bool) -> str:
     """Return a cell; if there is no score, the number of a note, which `notes` gets."""
     if name not in line.scores:
-        why = line.not_played.get(name, NOT_PLAYED)
+        why = line.not_played.get(name) or NOT_ITS_GAME.get(name, NOT_PLAYED)
         return f"– ({notes.setdefault(why, len(notes) + 1)})"
     score = line.scores[name]
     digits = 4 if line.is_log else 3

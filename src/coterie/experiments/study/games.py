@@ -33,6 +33,14 @@ NOT_ON_TWINS = {
 }
 
 
+SLOW = "it takes more than ten minutes here, so it plays only if it is named"
+# Who does not play because of what it is, unless the numbers of a line say another reason.
+NOT_ITS_GAME = {
+    "sparse-cab": "it is for many features of which few matter to a user",
+    "gob-lin": "these data have no friendships",
+}
+
+
 class Game(NamedTuple):
     """One line of the contest."""
 
@@ -40,6 +48,7 @@ class Game(NamedTuple):
     settings: Mapping[str, Any] = {}
     n_rounds: int | None = None  # only the first ones; all, if None
     is_long: bool = False  # takes hours, so it is played only if it is named
+    too_slow: tuple[str, ...] = ()  # who plays only if named: it would take more than ten minutes
 
 
 SHORT = (
@@ -51,17 +60,25 @@ LONG = ("lastfm", "delicious", "digits", *TWINS)
 GAMES: dict[str, Game] = {
     **{name: Game(name) for name in SHORT},
     "ta-feng": Game("ta-feng", n_rounds=10_000),
+    "movielens-100k": Game("movielens-100k", too_slow=("bass",)),
     **{name: Game(name, is_long=True) for name in LONG},
-    **{f"{name}-pool": Game(name, {"pool": "all"}, is_long=True) for name in ("lastfm", "delicious")},
+    **{
+        f"{name}{suffix}": Game(name, settings, is_long=True, too_slow=("bass", "m-cnb"))
+        for name in ("lastfm", "delicious")
+        for suffix, settings in (("", {}), ("-pool", {"pool": "all"}))
+    },
 }
 
 
-def players(specs: Sequence[Spec], place: Any, seed: int = 0) -> tuple[list[Spec], dict[str, str]]:
+def players(
+    specs: Sequence[Spec], place: Any, too_slow: Sequence[str] = (), seed: int = 0
+) -> tuple[list[Spec], dict[str, str]]:
     """Return those who can play these data, and for the others why not, by name.
 
     If items have features and ids, who can see one of them only plays with each.
     """
-    able, why_not = [], {}
+    able, why_not = [], dict.fromkeys(too_slow, SLOW)
+    specs = [spec for spec in specs if spec.text.split(":")[0] not in too_slow]
     has_both = place.n_features is not None and getattr(place, "has_ids", False)
     has_both = has_both and not getattr(place, "has_contexts", False)  # there, ids say nothing of the example
     also = [parse_spec(f"{spec.text}:items=ids") for spec in specs if has_both and spec.text in EITHER]

@@ -1,15 +1,16 @@
 """The contest as a whole: mean ranks, wins and losses, and how often a policy is best or not clearly behind.
 
-Counted are the lines in which the policy that we recommend played. Ranked are the policies that played all of
-them, so that every rank is among the same rivals; the others have wins and losses in the lines they played. Ranks
-are compared by Friedman's test; two policies differ if their mean ranks differ by more than the critical difference
-of Nemenyi (Demšar, JMLR 2006):
+Counted are the lines in which the policy that we recommend played. Ranked are the policies that played at least
+three quarters of them, in the lines that all of these played, so that every rank is among the same rivals; the others
+have wins and losses in the lines they played. Ranks are compared by Friedman's test; two policies differ if their
+mean ranks differ by more than the critical difference of Nemenyi (Demšar, JMLR 2006):
 
     q·√(k(k + 1)/(6N))       q: the 0.95 quantile of the studentised range of k values, over √2
 
 A policy is *clearly behind* in a line if it is behind the best of the line in their common runs and the 95 %
 interval of the difference, by Student's t, does not hold 0; without common runs, by the spreads of both (Welch).
-With few runs the interval is wide.
+With few runs the interval is wide. On a log, where all runs share the records, the sampling error of the rate counts
+if it is larger.
 """
 
 import math
@@ -19,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.experiments.run.runs import FRIENDS
-from coterie.experiments.study.contest import FIRST, Line, columns
+from coterie.experiments.study.contest import FIRST, Line, Score, columns
 
 LEVEL = 0.05
+MOST = 0.75  # the share of the lines that a policy must have played to be ranked
 
 
 class Standing(NamedTuple):
@@ -29,7 +31,7 @@ class Standing(NamedTuple):
 
     name: str
     title: str
-    rank: float | None  # the mean over the lines; 1 is best, ties share; None if it did not play all of them
+    rank: float | None  # the mean over the ranked lines; 1 is best, ties share; None if it played too few
     n_lines: int  # that it played
     near: int  # of them, those in which it is best or not clearly behind
     wins: int  # lines in which the leader loses more than this policy
@@ -42,7 +44,8 @@ class Standing(NamedTuple):
 class Overall(NamedTuple):
     """The verdict over all lines."""
 
-    n_lines: int
+    n_lines: int  # that count
+    n_ranked: int  # of them, those that all policies with a rank played
     standings: list[Standing]  # best mean rank first: the leader; then those without a rank
     critical: float  # the smallest clear difference between two mean ranks
     chance: float  # of ranks so different, if all policies were equal (Friedman)
@@ -59,15 +62,17 @@ class Overall(NamedTuple):
 
 
 def judge(lines: Sequence[Line]) -> Overall | None:
-    """Return the verdict over all lines; None with fewer than 2 lines or 3 policies that played all of them."""
+    """Return the verdict over all lines; None with fewer than 2 lines or 3 policies to rank."""
     ours = FIRST[0]
     counted = [line for line in lines if ours in line.scores] or list(lines)
-    names = [name for name in columns(counted) if all(name in line.scores for line in counted)]
-    if len(counted) < 2 or len(names) < 3:
+    played_by = {name: sum(name in line.scores for line in counted) for name in columns(counted)}
+    names = [name for name, n_played in played_by.items() if n_played >= MOST * len(counted)]
+    common = [line for line in counted if all(name in line.scores for name in names)]
+    if len(common) < 2 or len(names) < 3:
         return None
     from scipy.stats import binomtest, friedmanchisquare, rankdata, studentized_range
 
-    losses = np.array([[line.scores[name].loss(line.is_log) for name in names] for line in counted])
+    losses = np.array([[line.scores[name].loss(line.is_log) for name in names] for line in common])
     ranks = rankdata(losses, axis=1).mean(axis=0)
     n, k = losses.shape
     critical = (
@@ -91,7 +96,7 @@ def judge(lines: Sequence[Line]) -> Overall | None:
             )
         )
     standings.sort(key=lambda one: k + 1 if one.rank is None else one.rank)
-    return Overall(n, standings, critical, float(friedmanchisquare(*losses.T).pvalue))
+    return Overall(len(counted), n, standings, critical, float(friedmanchisquare(*losses.T).pvalue))
 
 
 def is_clearly_behind(line: Line, name: str) -> bool:
@@ -111,9 +116,14 @@ def is_clearly_behind(line: Line, name: str) -> bool:
         lead = float(apart.mean())
     else:
         n = max(n, 2)
-        lead, error = sign * (mine.mean - other.mean), math.hypot(mine.spread, other.spread) / math.sqrt(n)
+        lead, error = sign * (mine.mean - other.mean), math.hypot(_error(mine, n), _error(other, n))
         degrees = 2 * (n - 1)
     return lead > 0 and lead > float(t.ppf(1 - LEVEL / 2, degrees)) * error
+
+
+def _error(score: Score, n_runs: int) -> float:
+    """Return the standard error of a mean over runs; of a log's rate at least its sampling error."""
+    return max(score.spread / math.sqrt(n_runs), score.error or 0.0)
 
 
 def table(found: Overall) -> str:
@@ -134,8 +144,9 @@ def words(found: Overall) -> str:
     leader, behind = found.standings[0], found.behind
     rest = [one for one in found.ranked[1:] if one not in behind]
     text = (
-        f"{leader.title} has the best mean rank, {leader.rank:.2f} of {len(found.ranked)} policies over "
-        f"{found.n_lines} games, and is best or not clearly behind in {leader.near} of them."
+        f"{leader.title} is best or not clearly behind in {leader.near} of {leader.n_lines} games. It has the best "
+        f"mean rank, {leader.rank:.2f} of {len(found.ranked)} policies over the {found.n_ranked} games that all of "
+        "them played."
     )
     if found.chance > LEVEL:
         return f"{text} But equal policies would have ranks so different in {found.chance:.0%} of contests."
@@ -144,7 +155,9 @@ def words(found: Overall) -> str:
     text += f"; not clearly {_named(rest)}." if rest else "."
     left_out = [one.title for one in found.standings if one.rank is None]
     if left_out:
-        text += f" Without a result in every game, and so not ranked: {', '.join(left_out)}."
+        text += (
+            f" Not ranked, because they played less than three quarters of the games: {', '.join(left_out)}."
+        )
     return text
 
 
