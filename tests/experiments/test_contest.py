@@ -95,6 +95,25 @@ def test_who_was_shown_features_alone_has_a_line_of_its_own(tmp_path: Path) -> N
     assert "0.800 ± 0.004 (ids)" in table([second])
 
 
+def test_who_was_also_told_of_friendships_has_one_more_line(tmp_path: Path) -> None:
+    """GOBLin needs them, so it is in every line; Hierarchical's result without them stays in the others."""
+    plain: Entry = ("hierarchical:items=features", "Hierarchical (items=features)", "features", 0.72)
+    goblin: Entry = ("gob-lin:graph=friends", "GOBLin (graph=friends)", "features", 0.7)
+    told: Entry = (
+        "hierarchical:items=features:friends=friends",
+        "Hierarchical (items=features, friends=friends)",
+        "features",
+        0.67,
+    )
+    one = write(tmp_path / "one", [OURS, plain, goblin, BLIND])
+    two = write(tmp_path / "two", [told, BLIND], seeds=2)
+    first, second, third = read_contest([one, two])
+    assert [line.scores["hierarchical"].mean for line in (first, second, third)] == [0.72, 0.67, 0.65]
+    assert [line.scores["gob-lin"].mean for line in (first, second, third)] == [0.7, 0.7, 0.7]
+    assert second.title == "LastFM, features and friends"
+    assert "| **0.670 ± 0.004** (friends, 2 runs) | 0.700 ± 0.004 (friends) |" in table([second])
+
+
 def test_a_log_is_judged_by_its_click_through_rate_and_a_short_one_is_another_line(tmp_path: Path) -> None:
     log = {"dataset": "tuenti", "title": "Tuenti (generated twin)", "measure": "ctr"}
     friends: Entry = ("gob-lin:graph=friends", "GOBLin (graph=friends)", None, 0.08)

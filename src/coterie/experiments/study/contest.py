@@ -2,8 +2,9 @@
 
 A line is a dataset with its number of rounds; for a policy in two folders, the later one counts. If items have
 features and ids, and a policy was also played on features only, the dataset has two lines: in the first all policies
-see features only, in the second each policy sees what works best for it. A policy without a result in a line has a
-note that says why, and a cell of fewer runs than the line's says how many.
+see features only, in the second each policy sees what works best for it. If a policy that does not need friendships
+was also played with them, there is one more line. A policy without a result in a line has a note that says why, and a
+cell of fewer runs than the line's says how many.
 """
 
 import json
@@ -27,6 +28,7 @@ from coterie.policies import POLICIES
 FIRST = ("hierarchical", "vw")  # of the columns
 RANDOM = "random"
 NOT_PLAYED = "Not played in the runs that this line is made of."
+TOLD_FRIENDS = " and friends"  # a view's suffix
 BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
 
 
@@ -144,9 +146,11 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
             continue  # without RAN there is no reference
         title, _, settings = policy["title"].partition(" (")
         chosen = re.search(r"best of \d+: ([\w-]+)", settings)
-        note = FRIENDS if f"graph={FRIENDS}" in settings else chosen[1] if chosen else ""
+        note = FRIENDS if f"={FRIENDS}" in settings else chosen[1] if chosen else ""
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         view = "ids" if view == "units" else view
+        if f"{FRIENDS}={FRIENDS}" in settings:
+            view += TOLD_FRIENDS
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
         spread = math.nan if value["spread"] is None else value["spread"]
@@ -166,7 +170,7 @@ def _by_run(policy: dict[str, Any], blind: dict[str, Any] | None) -> list[float]
 
 
 def _lines(group: dict[str, Any], apart: str) -> list[Line]:
-    """Return a dataset's line, or two if policies that take both were also played on features only."""
+    """Return a dataset's line; more if a policy that takes ids or friends, too, also played on features only."""
     numbers, scores = group["numbers"], group["scores"]
     comparison = numbers["comparison"]
     is_log = comparison["measure"] == "ctr"
@@ -174,17 +178,23 @@ def _lines(group: dict[str, Any], apart: str) -> list[Line]:
     facts = (is_log, comparison["n_rounds"], group["n_runs"])
     of_both = {name for name, view in scores if view == "both"}
     plain = {name: score for (name, view), score in scores.items() if view == "features"}
+    told = {name: score for (name, view), score in scores.items() if view == f"features{TOLD_FRIENDS}"}
     any_view: dict[str, Score] = {}
     for (name, view), score in scores.items():
-        if name in of_both and view != "both":
+        if view.endswith(TOLD_FRIENDS) or (name in of_both and view != "both"):
             continue
         if name not in any_view or score.loss(is_log) < any_view[name].loss(is_log):
             any_view[name] = score
+    views = {"features only": plain, "features and friends": plain | told, "features and ids": any_view}
+    if not told:
+        del views["features and friends"]
     if not of_both & plain.keys():
-        return [Line(title, *facts, any_view, group["not_played"])]
+        del views["features and ids"]
+    if len(views) == 1:
+        views = {"": any_view}
     return [
-        Line(f"{title}, features only", *facts, plain, group["not_played"]),
-        Line(f"{title}, features and ids", *facts, any_view, group["not_played"]),
+        Line(f"{title}, {view}" if view else title, *facts, shown, group["not_played"])
+        for view, shown in views.items()
     ]
 
 
