@@ -84,9 +84,14 @@ for data in lastfm delicious; do
     one $data-vw $data --policies $outside
     one $data-hierarchical $data --policies $ours
 done
+for data in lastfm delicious; do
+    one $data-friends $data --policies hierarchical:items=features:friends=friends,random
+    game $data-hier-ts $data hier-ts,locb,random
+done
 # There, an id that never came up before is likely the one liked; not so when all items are available from the start.
-one lastfm-pool-contest lastfm --runs 3 --policies $ours,vw --settings pool=all
-one delicious-pool-contest delicious --runs 3 --policies $ours,vw,linucb-single,linucb-multiple --settings pool=all
+for data in lastfm delicious; do one $data-pool-hierarchical $data --policies $ours --settings pool=all; done
+one lastfm-pool-vw lastfm --policies vw,random --settings pool=all
+one delicious-pool delicious --policies linucb-single,linucb-multiple,vw,random --settings pool=all
 rivals=cab,linucb-single,linucb-multiple,club,dynucb,sclub
 for data in movielens movielens-repeat; do
     one $data $data --policies vw,$rivals,$shown_ids,random
@@ -102,19 +107,22 @@ for world in music-and-news dense lonely; do
     one world-$world-hierarchical $world --policies hierarchical,random
 done
 late=cofiba,dccb,locb,bass,m-cnb,hier-ts,random
-for data in movielens movielens-repeat; do game $data-others $data $late; done
+one movielens-others movielens --policies cofiba:alpha2=0.1,dccb:alpha2=0.3,random
+for data in movielens movielens-repeat; do game $data-late $data $late; done
 for world in music-and-news dense lonely; do game world-$world-others $world $late; done
 games=
 for name in camera bank margarine electricity swissmetro insteval ta-feng movielens-100k movielens-groups movielens-locb \
     cancer wine iris digits prompts open-bandit; do
     game $name $name vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,$late
+    game $name-mcnb $name m-cnb,random  # counts where the first folder is without it
     game $name-hierarchical $name hierarchical,gob-lin:graph=friends,random
-    games="$games $name $name-hierarchical"
+    games="$games $name $name-mcnb $name-hierarchical"
 done
 # shellcheck disable=SC2086
-contest lastfm lastfm-others lastfm-vw lastfm-hierarchical lastfm-pool lastfm-pool-contest \
-    delicious delicious-others delicious-vw delicious-hierarchical delicious-pool-contest \
-    movielens movielens-others movielens-hierarchical movielens-repeat movielens-repeat-others movielens-repeat-hierarchical \
+contest lastfm lastfm-others lastfm-hier-ts lastfm-vw lastfm-hierarchical lastfm-friends lastfm-pool lastfm-pool-vw lastfm-pool-hierarchical \
+    delicious delicious-others delicious-hier-ts delicious-vw delicious-hierarchical delicious-friends delicious-pool delicious-pool-hierarchical \
+    movielens movielens-others movielens-late movielens-hierarchical \
+    movielens-repeat movielens-repeat-late movielens-repeat-hierarchical \
     tuenti tuenti-hierarchical kddcup-twin kddcup-twin-hierarchical avazu-twin avazu-twin-hierarchical \
     tuenti-short tuenti-short-vw tuenti-short-hierarchical kddcup-twin-short kddcup-twin-short-vw \
     kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
