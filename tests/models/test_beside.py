@@ -36,9 +36,9 @@ beside.PATIENCE = 1e9
 played = {}
 more = {"hierarchical": [{"half_life": 3}], "cab": [{"thompson": True}, {"half_life": 3}],
         "linucb": [{"thompson": True}, {"half_life": 3}], "club": [{"thompson": True}]}
-for name in sorted(set(POLICIES) - {"vw"}):
+for name in sys.argv[1:] or sorted(set(POLICIES) - {"vw"}):
     for kind in ("one_hot", "n_features"):
-        for settings in [{}, *more.get(name, [])]:
+        for settings in [{}, *([] if sys.argv[1:] else more.get(name, []))]:
             try:
                 policy = POLICIES[name](**{kind: True if kind == "one_hot" else 5}, **settings)
             except (ParameterError, TypeError):  # for vectors only

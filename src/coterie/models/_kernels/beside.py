@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba._dispatcher import compute_fingerprint
+from numba import _dispatcher
 from numba.core import event
 from numpy.random import Generator
 
@@ -111,7 +111,7 @@ def run_in_python_first(loop: Any, most: float) -> None:
 
     It is compiled at once if its arrays hold more than `most` numbers.
     """
-    compile_here = loop._compile_for_args
+    compile_here, shorten = loop._compile_for_args, _dispatcher.compute_fingerprint
     keys: dict[bytes, Key] = {}  # by Numba's short form of the types, which is found faster
 
     def with_word(*arguments: Any) -> Any:
@@ -124,7 +124,7 @@ def run_in_python_first(loop: Any, most: float) -> None:
             return loop.py_func
         if os.environ.get(VARIABLE) == "first" or _size(arguments) > most:
             return with_word(*arguments)
-        short = compute_fingerprint(tuple(a for a in arguments if not isinstance(a, Generator)))
+        short = shorten(tuple(a for a in arguments if not isinstance(a, Generator)))
         if short not in keys:
             keys[short] = loop, tuple(map(loop.typeof_pyval, arguments))
         if BESIDE.ask(keys[short]):

@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 from numba import njit
 
 from coterie.models._kernels.beside import MOST, alone, run_in_python_first
-from coterie.models._kernels.nested import NESTED, OUTER, keep_unfinished
+
+try:
+    from coterie.models._kernels.nested import NESTED, OUTER, keep_unfinished
+except ImportError:  # another Numba: every function has machine code of its own
+    from numba.core.compiler import Compiler
+
+    NESTED = OUTER = Compiler
+
+    def keep_unfinished(nested: Any) -> None:
+        """Do nothing: all functions are finished."""
+
 
 KERNELS = Path(__file__).parent
 LOOPS = sorted(
@@ -28,13 +38,14 @@ def jit(function: Compiled, most: float = MOST, **options: Any) -> Compiled:
     options = {"nogil": True, "error_model": "numpy", "pipeline_class": OUTER, **options}
     try:
         compiled: Compiled = njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to write the machine code: compile anew in each process
+        if compiled is function:  # NUMBA_DISABLE_JIT=1: the loops run in Python, for coverage or a debugger
+            return function
+        _follow_all_loops(compiled)
+        _save_one_at_a_time(compiled)
+        run_in_python_first(compiled, most)
+    except (RuntimeError, AttributeError):
+        # Nowhere to write the machine code, or a Numba with another cache: compile anew in each process.
         return njit(**options)(function)  # type: ignore[no-any-return]
-    if compiled is function:  # NUMBA_DISABLE_JIT=1: the loops run in Python, for coverage or a debugger
-        return function
-    _follow_all_loops(compiled)
-    _save_one_at_a_time(compiled)
-    run_in_python_first(compiled, most)
     return compiled
 
 

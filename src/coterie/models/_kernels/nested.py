@@ -3,15 +3,35 @@
 Numba optimises every function, makes its machine code, and does both again in every function that calls it. That is
 most of the time it takes to compile a loop with a hundred functions. What only compiled code calls needs no machine
 code of its own.
+
+This is built on private parts of Numba. The import fails with a Numba that was not tried or has other parts; then
+jit.py compiles as Numba does by itself, which takes half as long again.
 """
 
 from types import SimpleNamespace
 from typing import Any
 
 import llvmlite.binding
+import numba
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.environment import lookup_environment
+
+OLDEST, NEWEST = (0, 61), (0, 68)  # versions that were tried
+PARTS = {
+    JITCodeLibrary: (
+        "_finalize_dynamic_globals _finalize_final_module _finalize_specific _get_module_for_linking"
+        " _optimize_final_module enable_object_caching get_pointer_to_function serialize_using_object_code"
+    ),
+    Compiler: "_compile_core",
+    CompileResult: "_rebuild _replace",
+}
+if not OLDEST <= numba.version_info.short <= NEWEST:
+    raise ImportError(f"Numba is {numba.__version__}, tried were {OLDEST} to {NEWEST}")
+for kind, names in PARTS.items():
+    missing = [name for name in names.split() if not hasattr(kind, name)]
+    if missing:
+        raise ImportError(f"{kind.__name__} of Numba has no {', '.join(missing)}")
 
 ENVIRONMENT = (
     "_ZN08NumbaEnv"  # how the names of environments start: Python's objects that a function refers to
