@@ -158,7 +158,7 @@ def test_sharing_does_not_pay_among_strangers() -> None:
     assert advice.settings == {"policy": "linucb", "shared": False, "alpha": 0.1}
     assert advice.code() == "LinUCB(n_features=5, shared=False, alpha=0.1)"
     assert parse_spec(advice.command()).parameters == {"shared": False, "alpha": 0.1}
-    assert "linucb-multiple is ahead of hierarchical beyond doubt" in advice.because()
+    assert "linucb-multiple is clearly ahead of hierarchical" in advice.because()
     assert advice.distances.ratio > 2
 
 
@@ -170,7 +170,7 @@ def test_where_nothing_is_to_be_learned_the_answer_says_so_and_nothing_contradic
     assert advice.words()[0] == (
         "Start with hierarchical, but expect little: this log does not show what users like."
     )
-    assert "None is better than a coin" in advice.because()
+    assert "None is clearly better than a coin" in advice.because()
     assert advice.code() == "Hierarchical(one_hot=True)"
 
 

@@ -436,7 +436,7 @@ def test_policies_that_are_ahead_of_what_was_shown_are_named() -> None:
         feedback(1500), {"logged": "logged", "one": "uniform", "two": "uniform", "base": "baseline"}
     )
     assert headline(found).startswith("No clear winner")
-    assert lead(found).endswith("Ahead of what was shown beyond doubt: one, two.")
+    assert lead(found).endswith("Clearly better than what was shown: one, two.")
     assert as_json(found)["ahead_of_logged"] == ["one", "two"]
 
 
@@ -475,9 +475,7 @@ def test_small_rewards_are_shown_with_enough_digits() -> None:
 
 def test_too_few_records_are_named() -> None:
     found = evaluate(feedback(40), ["logged", "baseline"])
-    assert re.search(
-        r"But for baseline the log is worth only \d+ records of its own, too few to compare", lead(found)
-    )
+    assert re.search(r"But for baseline the log is worth only \d+ records, too few to compare", lead(found))
 
 
 def test_text_page_and_json_tell_the_same(tmp_path: Path) -> None:

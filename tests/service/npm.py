@@ -15,7 +15,7 @@ CLIENTS = Path(__file__).with_name("clients.cjs")
 
 
 def packages() -> Path:
-    """Return the folder of the installed packages; the test is skipped where they are not to be had."""
+    """Return the folder of the installed packages; the test is skipped where they cannot be installed."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("there is no node and npm (apt install nodejs npm)")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie-tests"

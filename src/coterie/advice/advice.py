@@ -153,11 +153,11 @@ class Advice(NamedTuple):
         found = f"On held-out records, the better of two was found this many times in 100: {scores}."
         if chosen == NOTHING:
             return (
-                f"{found} None is better than a coin ({100 * COIN:g}) beyond doubt: collect more records or other "
+                f"{found} None is clearly better than a coin ({100 * COIN:g}): collect more records or other "
                 "features. Hierarchical has nothing to tune, and learns while it collects them."
             )
         if chosen != PRIOR:
-            return f"{found} {chosen} is ahead of hierarchical beyond doubt, so start with it."
+            return f"{found} {chosen} is clearly ahead of hierarchical, so start with it."
         if standings[0].policy == PRIOR:
             return f"{found} So start with hierarchical, which has nothing to tune."
         return (

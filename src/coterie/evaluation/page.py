@@ -17,7 +17,8 @@ HOW = (
     "IPS weighs each reward by how much likelier the policy was to show the action than the log was. SNIPS divides "
     "by the sum of the weights, which steadies it. The direct method predicts rewards with a model of the records "
     "before. Doubly robust corrects these predictions by the weighted errors; it is what the figures show. A "
-    "policy's worth in records is the effective sample size: how many decisions of its own would tell as much."
+    "policy's worth in records is the effective sample size: how many decisions made by the policy itself "
+    "would tell as much."
 )
 
 

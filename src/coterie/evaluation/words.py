@@ -13,7 +13,7 @@ from coterie.models.always_valid import always_for
 from coterie.report.page import count
 
 LOGGED = "logged"
-MOST_NEEDED = 100  # times the records so far; a verdict that needs more is not in sight
+MOST_NEEDED = 100  # times the records so far; beyond that, `outlook` names no number
 
 
 def headline(evaluation: Evaluation) -> str:
@@ -60,7 +60,7 @@ def lead(evaluation: Evaluation) -> str:
     few = min(evaluation.results, key=lambda result: result.evidence.effective)
     if not few.evidence.is_enough:
         return (
-            f"{text} But for {few.name} the log is worth only {count(few.evidence.effective, 'record')} of its own, "
+            f"{text} But for {few.name} the log is worth only {count(few.evidence.effective, 'record')}, "
             "too few to compare."
         )
     if is_clear(evaluation):
@@ -72,7 +72,7 @@ def lead(evaluation: Evaluation) -> str:
         "on the order."
     )
     sure = ahead_of_logged(evaluation)
-    return f"{text} Ahead of what was shown beyond doubt: {', '.join(sure)}." if sure else text
+    return f"{text} Clearly better than what was shown: {', '.join(sure)}." if sure else text
 
 
 def outlook(evaluation: Evaluation) -> str:
@@ -86,7 +86,7 @@ def outlook(evaluation: Evaluation) -> str:
     lead = -float(ndtri(chance)) if chance < 0.5 else 0.0
     needed = (always_for(first.n, LEVEL / 2) / lead) ** 2 * first.n if lead else math.inf
     if needed > MOST_NEEDED * first.n:
-        return "The first two are about alike: no verdict is in sight."
+        return "The first two earn about the same: a verdict would need far more records."
     return f"If the lead stays as it is, a verdict needs about {count(needed - first.n, 'more decision')}."
 
 
@@ -145,7 +145,7 @@ def short_table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
 
 COLUMNS = (
     "Earned is per decision, by the doubly robust estimate; direct, SNIPS and IPS are other estimates of it. "
-    "Worth is how many records of the policy's own would say as much as this log."
+    "Worth is how many records collected by the policy itself would tell as much as this log."
 )
 
 

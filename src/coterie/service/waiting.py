@@ -1,4 +1,4 @@
-"""A database that is away at the start is waited for: probes are answered, and requests are told to try again."""
+"""Wait for a database that does not answer at the start: probes are answered, other requests get a 503."""
 
 import asyncio
 import socket
