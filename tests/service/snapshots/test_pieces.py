@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_action
@@ -116,6 +117,59 @@ def test_a_crash_at_any_point_leaves_a_sound_snapshot(again: Open) -> None:  # n
     assert store.pieces() == needed  # what the crashes left behind is gone
 
 
+def test_a_start_reads_again_while_others_keep_newer_snapshots(
+    again: Open,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Between the row of a snapshot and its pieces, another service keeps two more, and cuts the log."""
+    store, made = again(), crowd(600)
+    append(store, made)
+    save_now(made, store)
+    read = store.piece
+
+    def others_work() -> None:
+        for k in range(2):
+            made.observe(f"user-{k}", 1.0, START + 9000 + k, "item-1")
+            append(store, made)
+            save_now(made, store)
+        remove_old(store, before=START + 20_000)
+
+    def piece(name: bytes) -> bytes | None:
+        del store.piece
+        others_work()
+        return read(name)
+
+    store.piece = piece  # type: ignore[method-assign]
+    found = recover(store, owned=False)
+    assert store.bounds()[0] > 0
+    assert snapshot.dump(found) == snapshot.dump(made)
+    assert "the snapshot at 601 was removed meanwhile" in caplog.text
+    assert "is not used" not in caplog.text
+
+
+def test_a_start_does_not_pass_over_records_that_are_removed_before_it_reads_them(
+    again: Open,  # noqa: F811
+) -> None:
+    store, made = again(), crowd(40)
+    append(store, made)
+    save_now(made, store)
+    read = store.scrubs
+
+    def scrubs() -> list[int]:  # asked for after the snapshot was read, and before the log is
+        del store.scrubs
+        for k in range(3):
+            made.observe(f"user-{k}", 1.0, START + 9000 + k, "item-1")
+            append(store, made)
+            save_now(made, store)
+        remove_old(store, before=START + 20_000)
+        return read()
+
+    store.scrubs = scrubs  # type: ignore[method-assign]
+    found = recover(store, owned=False)
+    assert store.bounds()[0] > 41
+    assert snapshot.dump(found) == snapshot.dump(made)
+
+
 def test_a_snapshot_with_a_damaged_piece_is_passed_over(tmp_path: Path) -> None:
     made = crowd(40)
     with opened(tmp_path / "log.db") as store:
@@ -166,7 +220,7 @@ def test_large_arrays_of_other_policies_are_kept_by_their_content(tmp_path: Path
 
 
 def test_the_write_ahead_log_stays_small(tmp_path: Path) -> None:
-    """SQLite's own checkpoints are off, because they swallow a sync that fails: the store makes them."""
+    """SQLite's own checkpoints are off, because they do not report a sync that fails: the store makes them."""
     store = SqliteStore(str(tmp_path / "log.db"))
     try:
         for position in range(1, 31):

@@ -450,6 +450,10 @@ class Store(ABC):
             rows = self._rows("SELECT checksum, state FROM @snapshots WHERE position = ?", position)
             yield from ((position, state) for state in _whole(rows))
 
+    def listed(self) -> list[tuple[int, int]]:
+        """Return the positions of the kept snapshots and their checksums, newest first."""
+        return list(self._rows("SELECT position, checksum FROM @snapshots ORDER BY position DESC"))
+
     def newest(self) -> int:
         """Return the position of the newest snapshot, 0 if there is none."""
         return int(self._rows("SELECT max(position) FROM @snapshots")[0][0] or 0)

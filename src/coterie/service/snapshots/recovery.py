@@ -1,5 +1,6 @@
 """Recovery: the newest sound snapshot, then the log after it. The result equals the state before the crash."""
 
+import zlib
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.trial.assignment import alone
 
+TRIES = 10  # times that the state is read again because others removed what was being read
 Users = Collection[int] | None
 
 
@@ -43,8 +45,8 @@ class StoppedError(FileError):
     """The service stops while it reads its log."""
 
 
-class ScrubbedMeanwhileError(FileError):
-    """A user was scrubbed from the log while it was read: some records have the old event ids, some the new."""
+class ChangedMeanwhileError(FileError):
+    """Other processes removed or scrubbed what was being read. What was read must not be used; read it again."""
 
 
 def recover(
@@ -56,8 +58,21 @@ def recover(
 ) -> Bandit:
     """Return the bandit as the store's log says, with its users in `engine` if any; `from_empty` ignores snapshots.
 
-    With owned=False, other processes may write to the log and scrub it meanwhile; see `replay`.
+    With owned=False, other processes may meanwhile write to the log, scrub it, and remove old records and snapshots;
+    then it is read again.
     """
+    for _ in range(0 if owned else TRIES):
+        try:
+            return _recover(store, from_empty, engine, owned, progress)
+        except ChangedMeanwhileError as error:
+            log.warning(f"the state is read again: {error}")
+    return _recover(store, from_empty, engine, owned, progress)
+
+
+def _recover(
+    store: Store, from_empty: bool, engine: Engine | None, owned: bool, progress: Progress | None
+) -> Bandit:
+    listed = store.listed()
     first, end = store.bounds()
     bandit = Bandit(engine)
     for position, state in () if from_empty else store.snapshots():
@@ -65,9 +80,16 @@ def recover(
             try:
                 bandit = snapshot.restore(state, engine, store.piece)
                 break
-            except DamagedError as error:  # the one before it may be sound
+            except DamagedError as error:
+                # Whoever removes pieces has removed or replaced the snapshot first.
+                if (position, zlib.crc32(state)) not in store.listed():
+                    gone = f"the snapshot at {position} was removed meanwhile"
+                    raise ChangedMeanwhileError(gone) from error
+                # The one before it may be sound.
                 log.error(f"the snapshot at {position} is not used: {error}")
     if bandit.position < first:
+        if store.listed() != listed:
+            raise ChangedMeanwhileError("newer snapshots were kept meanwhile")
         raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
     attach(bandit, LogReader(store))
     if progress is not None:
@@ -147,8 +169,8 @@ def replay(
 
     A crash may have left users half scrubbed: those that the store names, or `users`. Their records are read as if
     the scrub were complete.
-    With owned=False, a user may be scrubbed between a decision and its reward: then ScrubbedMeanwhileError is
-    raised, and the bandit must not be used.
+    With owned=False, a user may be scrubbed between a decision and its reward, and old records may be removed: then
+    ChangedMeanwhileError is raised, and the bandit must not be used.
     """
     begin = bandit.position
     scrubber = Scrubber(store.scrubs() if users is None else users)
@@ -159,8 +181,10 @@ def replay(
             if progress is not None:
                 progress.count()
             clean = scrubber.clean(position, record)
+            if position != bandit.position:
+                raise ChangedMeanwhileError(f"record {bandit.position} was removed from the log meanwhile")
             if not owned and _misses_its_event(bandit, clean, begin):
-                raise ScrubbedMeanwhileError(f"record {position} is about an event of another name")
+                raise ChangedMeanwhileError(f"record {position} is about an event of another name")
             bandit.apply(clean)
     bandit.drain()
 
