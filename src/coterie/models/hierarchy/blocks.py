@@ -132,6 +132,16 @@ class ContextBlocks:
         self.fitted[2:] *= ratio
         self.fit(variance)
 
+    def reweigh(self, variance: float, ratio: float) -> None:
+        """Multiply the weight of all payoffs: the noise was fitted again, and is less by this factor.
+
+        Else early payoffs, of actions that are rarely right, would count less than the many later ones of actions
+        that were chosen because they are right, and all estimates would come near to those.
+        """
+        self.blocks.gram[:] *= ratio
+        self.blocks.pull[:] *= ratio
+        self._compute(variance)
+
     def fit(self, variance: float) -> None:
         """Fit the variances to what was learned (MacKay's step), and compute all posteriors again."""
         n, d, relative = 1 + len(self.ids), 1 + len(self.places), _relative(self.seen, self.fitted[0])

@@ -120,6 +120,7 @@ class Effects:
         """Learn a payoff; `now` counts payoffs, including this one. Raises NumberError if a number gets too large."""
         number, hashed = self.numbers.users.get(user, self.numbers.next), encoded.hashed
         before, variances = float(self.noise[kernel.SCALE]), self._variances
+        noise = float(self.noise[kernel.NOISE])
         blocks = self.blocks if self.blocks.knows(hashed) else copy.deepcopy(self.blocks)
         blocked = blocks.find_to_learn(hashed, before or 1.0)
         in_block = blocks.view(blocked, hashed.context_values)[0]
@@ -132,6 +133,8 @@ class Effects:
             blocks.learn(blocked, hashed.context_values, rest, blur, before or 1.0)
         if after != before and (now <= kernel.EARLY or not before):
             blocks.rescale(after, after / (before or 1.0))
+        elif noise != self.noise[kernel.NOISE]:
+            blocks.reweigh(after, noise / float(self.noise[kernel.NOISE]))
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""

@@ -16,7 +16,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit, step
 
-SIDE = 0.25  # how much of the variance that is due to the context is worth exploring
+SIDE = 0.1  # how much of the variance that is due to the context is worth exploring
 
 
 class Blocks(NamedTuple):
