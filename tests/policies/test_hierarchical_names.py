@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from coterie import Action, Hierarchical
 from coterie.errors import ContextError, FileError, ParameterError, UserError
 from coterie.models._kernels.hierarchy import effect_keys as keys
-from coterie.models.encoded import Encoded, encode_actions
+from coterie.models.actions import named_features
+from coterie.models.encoded import Encoded, read_actions
 from coterie.models.hierarchy import blocks
 from coterie.models.hierarchy.effects import NAMES, Effects, Settings
 from coterie.models.hierarchy.named import NamedModel
@@ -37,7 +38,7 @@ def test_the_first_payoff_by_hand() -> None:
     With the noise of 0.5 the total is 4.95. The first payoff is the origin, so no mean changes. The precision of the
     data is one over the total without the effect's own v. Variances are fitted once payoffs differ.
     """
-    effects, one = Effects(64), encode_actions(["tea"])
+    effects, one = Effects(64), read_actions(["tea"])[1]
     effects.learn("ann", one, 1.0, 1)
     tensors = effects.tensors()
     assert sorted(NAMES[kind] for kind in tensors["kinds"]) == ["id", "population", "user", "user × id"]
@@ -46,7 +47,7 @@ def test_the_first_payoff_by_hand() -> None:
     assert effects.variances == {"population": 4, "user": 0.15, "id": 0.15, "user × id": 0.15}
     assert effects.noise[0] == 0.5
     offset = np.array([0.0, 0.25])
-    told = effects.score("ann", encode_actions(["tea", "milk"]), Settings(1.0, 0.0), offset)
+    told = effects.score("ann", read_actions(["tea", "milk"])[1], Settings(1.0, 0.0), offset)
     assert told[0].tolist() == [1, 1.25]
     # Neither what the user's own payoffs teach nor what all candidates have in common is explored.
     # With one payoff per id, a ninth of an id's variance counts.
@@ -290,7 +291,11 @@ def test_bad_actions_are_named_and_change_nothing() -> None:
         ("feature 'x' of action 0 is nan", [Action("a", {"x": math.nan})]),
         ("feature 'x' of action 0 is b'red', expected a word or a finite", [Action("a", {"x": b"red"})]),
         ("feature 'x' of the context is inf", [Action("a", {}, {"x": math.inf})]),
-        ("is 10000000.0, expected a word or a finite number of at most 1e", [Action("a", {"x": 1e7})]),
+        ("feature 'x' of action 0 is -inf", [Action("a", {"x": -math.inf})]),
+        ("action 0 is 3, expected a mapping of names", [Action("a", 3)]),
+        ("action 0 is 'jazz', expected a mapping of names", [Action("a", "jazz")]),
+        (r"feature 'f0' of action 0 is \[1.0\]", [Action("a", [[1.0], [2.0]])]),
+        ("the context is 3, expected a mapping of names", [Action("a", {}, 3)]),  # type: ignore[arg-type]
         ("has the name 3, expected text", [Action("a", {3: 1.0})]),
         (
             "make 250000 crosses, expected at most 200000",
@@ -459,3 +464,26 @@ def test_blocks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     again = Hierarchical()
     again.restore(policy.tensors())
     assert again.tensors()["block_spread"].tobytes() == policy.tensors()["block_spread"].tobytes()
+
+
+def test_none_is_no_features_and_no_context() -> None:
+    plain, policy = Hierarchical(), Hierarchical()
+    for one, action in ((plain, Action("a")), (policy, Action("a", None, None))):  # type: ignore[arg-type]
+        assert one.choose("ann", [action]) == 0
+        one.learn("ann", action, 1.0)
+    assert {name: t.tobytes() for name, t in plain.tensors().items()} == {
+        name: t.tobytes() for name, t in policy.tensors().items()
+    }
+
+
+def test_a_number_above_a_million_counts_by_its_logarithm() -> None:
+    assert named_features("the action", {"time": 1e6, "late": 1e6 * math.e, "early": -1e6 * math.e**2}) == {
+        "time": 1e6,
+        "late": pytest.approx(2e6),
+        "early": pytest.approx(-3e6),
+    }
+    policy = Hierarchical()
+    for now in (1.7e9, 1.7e9 + 3600, 1e308, -1e308):
+        action = Action("a", {"made": now}, {"now": now})
+        policy.learn("ann", action, 1.0)
+        assert math.isfinite(policy.decide("ann", [action]).score[0])

@@ -171,27 +171,28 @@ def test_a_model_file_with_extreme_numbers_is_refused_or_works(
     source = make()
     play(source, one_hot, 60, seed=7)
     sound = source.tensors()
-    extremes = (np.nan, np.inf, 1e308, -1e308, 1e101, 1e99, 1e59, -1e59, 1e15, -1e15, 5e-324, 0.0, -1.0)
+    everywhere = (np.nan, np.inf, 1e308, -1e308, 1e101, 1e99, 1e59, -1e59, 1e15, -1e15, 5e-324, 0.0, -1.0)
+    damages = [(value, slice(None)) for value in everywhere]
+    damages += [(value, slice(1)) for value in (np.nan, 1e59, 5e-324, -1.0)]  # the first number alone
     for name, tensor in sound.items():
         if tensor.dtype.kind != "f" or not tensor.size:
             continue
-        for value in extremes:
-            for whole in (False, True):
-                policy, damaged = make(), tensor.copy()
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", RuntimeWarning)
-                        damaged.reshape(-1)[slice(None) if whole else 0] = value
-                        policy.restore({**sound, name: damaged})
-                except FileError:
-                    continue
-                assert abs(value) <= MOST_STORED, name
-                policy.learned = source.learned
-                for t in range(6):
-                    shown = candidates(np.random.default_rng(t), one_hot)
-                    with suppress(CoterieError):
-                        policy.learn(f"user {t % 4}", shown[policy.choose(f"user {t % 4}", shown)], 1.0)
-                assert all_finite(policy), (name, value, whole)
+        for value, part in damages:
+            policy, damaged = make(), tensor.copy()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)
+                    damaged.reshape(-1)[part] = value
+                    policy.restore({**sound, name: damaged})
+            except FileError:
+                continue
+            assert abs(value) <= MOST_STORED, name
+            policy.learned = source.learned
+            for t in range(4):
+                shown = candidates(np.random.default_rng(t), one_hot)
+                with suppress(CoterieError):
+                    policy.learn(f"user {t}", shown[policy.choose(f"user {t}", shown)], 1.0)
+            assert all_finite(policy), (name, value, part)
 
 
 @pytest.mark.parametrize(

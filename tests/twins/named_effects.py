@@ -138,7 +138,7 @@ class NaiveEffects:
             self.precision[key] = 1 / v - 1 / self.v0[key[0]]
             self.pull[key] = w / v
         share = noise / (s + noise)
-        before = self.variance
+        before, fitted = self.variance, self.noise
         if before:  # else residuals and weights are not yet in units of payoffs
             self.residuals[0] += (error * share) ** 2 + s * share
             self.residuals[1] += 1
@@ -150,6 +150,8 @@ class NaiveEffects:
             self.blocks.learn(item, context, rest, blur, before or 1)
         if self.variance != before and (self.t <= 16 or not before):
             self.blocks.rescale(self.variance, self.variance / (before or 1))
+        elif self.noise != fitted:
+            self.blocks.reweigh(self.variance, fitted / self.noise)
 
     def start(self, kind: str) -> float:
         return 4.0 if kind == "population" else self.START
@@ -203,7 +205,7 @@ class NaiveEffects:
 class NaiveBlocks:
     """Weights of each id over a constant and the context features, by inverting matrices each time."""
 
-    START, WEAK, GROWTH, UNEQUAL, SIDE = 0.25, 5, 1.15, 3, 0.25
+    START, WEAK, GROWTH, UNEQUAL, SIDE = 0.25, 5, 1.15, 3, 0.1
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -269,6 +271,10 @@ class NaiveBlocks:
         self.constant, self.context = self.constant * ratio, self.context * ratio
         self.prior = self.prior * ratio
         self.fit(variance)
+
+    def reweigh(self, variance: float, ratio: float) -> None:
+        self.paid = {item: [(c, y, noise / ratio) for c, y, noise in own] for item, own in self.paid.items()}
+        self.fit(variance, learn=False)
 
     def fit(self, variance: float, learn: bool = True) -> None:
         seen = np.array([self.x(context)[1:] for context in self.contexts]).reshape(-1, len(self.names))

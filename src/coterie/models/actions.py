@@ -5,7 +5,8 @@ id
 features
     A vector of numbers, or a mapping of names to numbers and words. A word becomes part of the name: {"genre":
     "jazz"} is {"genre=jazz": 1}. True is 1. False, and None for a value that is not known, are left out. NaN is
-    refused: in a mapping, give None or leave the name out.
+    refused: in a mapping, give None or leave the name out. Above a million, a number of a mapping grows by its
+    logarithm only: v counts as 1e6·(1 + log(v/1e6)).
 context
     A mapping like the features: what is known of the moment, the same for all actions of one choice.
 
@@ -91,9 +92,10 @@ def _number(what: str, name: str, value: Any) -> float:
         number = math.nan if isinstance(value, bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= LARGEST:
+    if not math.isfinite(number):
         raise ContextError(
-            f"feature {name!r} of {what} is {value!r}, expected a word or a finite number of at most {LARGEST:g}; "
-            "leave out what is not known, or give None"
+            f"feature {name!r} of {what} is {value!r}, expected a word or a finite number; leave out what is not "
+            "known, or give None"
         )
-    return number
+    size = abs(number)
+    return number if size <= LARGEST else math.copysign(LARGEST * (1.0 + math.log(size / LARGEST)), number)

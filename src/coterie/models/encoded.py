@@ -23,7 +23,7 @@ from coterie.models.features import hash_name, hash_names
 from coterie.models.files import to_json
 from coterie.models.ranges import PRODUCT
 
-__all__ = ["Encoded", "HashedItems", "encode", "encode_actions", "encode_hashed", "in_context", "name_of"]
+__all__ = ["Encoded", "HashedItems", "encode", "encode_hashed", "in_context", "name_of", "read_actions"]
 
 HEAD = Struct("<II")
 MOST_CROSSES = 1_000_000  # of all actions in one choice, to limit the cost of a decision
@@ -157,11 +157,18 @@ def check_crosses(context: int, features: int, largest: int) -> None:
             )
 
 
-def encode_actions(contexts: Any) -> Encoded:
-    """Check the candidates of one choice: `Action`s, or ids, vectors and mappings, which are short for them."""
+def read_actions(contexts: Any) -> tuple[Any, Encoded]:
+    """Check the candidates of one choice, and return them, and as numbers.
+
+    They are `Action`s, or ids, vectors and mappings, which are short for them.
+    """
+    if isinstance(contexts, Encoded):
+        return contexts, contexts
     if isinstance(contexts, np.ndarray) and contexts.ndim == 2:
-        return encode_vectors(read_table(contexts))
-    actions = list_actions(contexts)
+        return contexts, encode_vectors(read_table(contexts))
+    if isinstance(contexts, Mapping | Action):
+        raise ContextError(f"contexts is {contexts!r}, expected a list of actions, such as [{contexts!r}]")
+    actions = list_candidates(contexts, of="actions")
     context: Mapping[str, Any] = actions[0].context if isinstance(actions[0], Action) else {}
     found: list[tuple[str | None, Mapping[str, float]]] = []
     for k, given in enumerate(actions):
@@ -169,14 +176,7 @@ def encode_actions(contexts: Any) -> Encoded:
         if action.context is not context and action.context != context:
             raise ContextError(f"action {k} has another context than the first; all must share one")
         found.append((_name(action.id), _named_or_numbered(f"action {k}", action.features)))
-    return encode(named_features("the context", context), found)
-
-
-def list_actions(contexts: Any) -> list[Any]:
-    """Return the candidates of one choice as a list, which is not empty."""
-    if isinstance(contexts, Mapping | Action):
-        raise ContextError(f"contexts is {contexts!r}, expected a list of actions, such as [{contexts!r}]")
-    return list_candidates(contexts, of="actions")
+    return actions, encode(named_features("the context", {} if context is None else context), found)
 
 
 def _as_action(given: Any) -> Action:
@@ -185,15 +185,21 @@ def _as_action(given: Any) -> Action:
 
 
 def _named_or_numbered(what: str, features: Any) -> dict[str, float]:
-    """Return named features; those of a vector have the names f0, f1, …"""
-    if not isinstance(features, Mapping):
+    """Return named features; those of a vector have the names f0, f1, …, and None has none."""
+    if features is None:
+        return {}
+    if isinstance(features, np.ndarray | list | tuple):
         for value in features:
             if isinstance(value, str | bytes):
                 raise ContextError(
                     f"the vector of {what} has {value!r}, expected numbers; give words by name"
                 )
-        features = {f"f{i}": value for i, value in enumerate(features) if value}
+        features = {f"f{i}": value for i, value in enumerate(features) if _is_not_zero(value)}
     return named_features(what, features)
+
+
+def _is_not_zero(value: Any) -> bool:
+    return not isinstance(value, float | int | np.generic) or bool(value)
 
 
 def _name(item: Hashable) -> str | None:

@@ -10,8 +10,8 @@ import numpy as np
 from coterie.arrays import Floats
 
 TINY = 1e-20  # a feature's value, or a product of two, that is smaller counts as 0
-LARGEST = 1e6  # the largest value of a named feature
-PRODUCT = LARGEST**2  # the largest product of two, and the largest entry of a vector
+LARGEST = 1e6  # a larger value of a named feature counts by its logarithm, so at most 7e8
+PRODUCT = LARGEST**2  # the largest entry of a vector
 LARGEST_PAYOFF = 1e9  # of policies that learn the scale of payoffs
 MOST_SET = 1e12  # the largest parameter of a policy
 MOST_LEARNED = 1e60  # an update that would make a number of a model larger is refused
