@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import Candidates, Hierarchical
-from coterie.errors import ContextError, ParameterError, PayoffError, UserError
+from coterie.errors import ContextError, FileError, ParameterError, PayoffError, UserError
 from coterie.models._kernels.hierarchy import arrays, loop
 from coterie.models._kernels.hierarchy.population import view
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.hierarchy import refit
+from coterie.models.hierarchy.friends import Friends
 from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.population import Population
 from coterie.policies.base.batch import Batch
@@ -75,6 +76,32 @@ def test_hierarchical_equals_its_twin_choice_for_choice(
         twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
     assert declared(policy).many.n_groups == len(twin.many.prior.share)
     assert bool(declared(policy).deciding[0]) == (twin.few is not None) == (kind == "few ids")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_friends_hierarchical_equals_its_twin_choice_for_choice(kind: str) -> None:
+    """Users of a kind are friends of the next two of their kind; on the way, edges come, go and change weight."""
+    names = [f"user {i}" for i in range(40)]
+    edges = {(names[i], names[(i + step) % 40]): 1.0 for i in range(0, 40, 3) for step in (2, 4)}
+    policy = make(kind, seed=1, friends=edges)
+    twin = NaiveHierarchical(policy.n_features, policy.one_hot, 1.0)
+    for name in policy.users:
+        twin.add(name)
+    for name in policy.users:
+        twin.set_friends(name, policy.friends_of(name))
+    for t, (user, shown, features, payoffs) in enumerate(world(kind, 1, 300)):
+        if t in (60, 150):
+            for one in (policy, twin):
+                one.set_friends("user 3", {"user 5": 0.5, "user 9": 2.0} if t == 60 else {})
+        decision = policy.decide(user, contexts_of(kind, shown, features))
+        score, _ = twin.scores(user, [(f"item {i}", features[i]) for i in shown])
+        assert decision.score == pytest.approx(score, abs=1e-6)
+        k = decision.choice
+        policy.learn(user, contexts_of(kind, shown, features)[k], payoffs[k])
+        twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
+    model, slow = declared(policy).population, twin.few or twin.many
+    assert model.model.prior.noise[arrays.RHO_] == pytest.approx(slow.prior.rho, abs=1e-6)
+    assert abs(slow.prior.rho) > 0.02
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,7 +198,7 @@ def brute(
     """Condition the joint normal of all payoffs and of one more on what was paid. Nothing is approximated."""
     population = declared(policy).many
     prior, d = population.model.prior, population.n_used
-    kappa, phi, tau, epsilon, _ = prior.noise
+    kappa, phi, tau, epsilon = prior.noise[:4]
     sigma = prior.covariance[:d, :d]
     broad = refit.mean_covariance(population, prior)
     rows = [*told, (row, x, item, 0.0)]
@@ -557,3 +584,149 @@ def test_bad_input_is_refused_and_changes_nothing() -> None:
         Hierarchical(one_hot=True, floor=1.5)
     with pytest.raises(ContextError, match="NaN"):
         Hierarchical(n_features=1).choose("ann", [[np.nan]])
+
+
+def befriended(kind: str, n_rounds: int) -> Hierarchical:
+    """Return a policy whose users are friends of the next two of their kind, after some payoffs."""
+    edges = [(f"user {i}", f"user {i + step}") for i in range(0, 34, 3) for step in (2, 4)]
+    policy = make(kind, seed=3, friends=edges)
+    for user, shown, features, payoffs in world(kind, 8, n_rounds):
+        policy.learn(user, contexts_of(kind, shown, features)[0], payoffs[0])
+    return policy
+
+
+def test_a_user_who_was_never_seen_is_judged_by_the_friends_by_hand() -> None:
+    """Ann has no payoffs. Her friend Bob has 1, 0 and 1, which around the mean 0.5 sum to 0.5.
+
+    v = (1/0.05 + 3/0.1)⁻¹ · 0.5/0.1 = 0.1, so with ρ = 0.8 Ann is at 0.58. A payoff of 0 counts 10 of 30 for her:
+    0.58 − 0.58/3. Bob then hears of Ann: v = −0.5/0.1/30 = −1/6, so his prior mean is 0.5 − 0.8/6.
+    """
+    alone, friends = one_user(keep=1.0), Friends()
+    alone.many.place[arrays.ROWS] = 2
+    for payoff in (1.0, 0.0, 1.0):
+        loop.learn_one(alone, 1, CONSTANT, 0, payoff)
+    friends.set(0, {1: 1.0})
+    hierarchy = alone._replace(many=alone.many._replace(friends=friends.table))
+    hierarchy.many.prior.noise[arrays.RHO_] = 0.8
+    assert viewed(hierarchy)[0] == pytest.approx(0.58)
+    loop.learn_one(hierarchy, 0, CONSTANT, 0, 0.0)
+    assert viewed(hierarchy)[0] == pytest.approx(0.58 - 0.58 / 3)
+    parts = np.empty((1, 6))
+    view(hierarchy.many, hierarchy.pairs, 1, CONSTANT, np.arange(1), parts)
+    assert parts[0, :2].sum() == pytest.approx((20 * (0.5 - 0.8 / 6) + 30 * 2 / 3) / 50)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_friends_are_in_files_and_in_parts(kind: str, tmp_path: Any) -> None:
+    policy = befriended(kind, 150)
+    policy.drop("user 6")
+    policy.save(tmp_path / "policy")
+    again, by_parts = coterie.load(tmp_path / "policy"), make(kind, seed=3)
+    copied = {name: [kept.part(key) for key in kept.keys()] for name, kept in policy.parts().items()}  # noqa: SIM118
+    by_parts.restore_parts(policy.head(), copied)
+    by_parts.learned = policy.learned
+    for twin in (again, by_parts):
+        assert isinstance(twin, Hierarchical)
+        assert twin.parameters["friends"] == policy.parameters["friends"]
+        for name, tensor in policy.tensors().items():
+            assert tensor.tobytes() == twin.tensors()[name].tobytes(), name
+    for user, shown, features, payoffs in world(kind, 9, 60):
+        for one in (policy, again, by_parts):
+            one.learn(user, contexts_of(kind, shown, features)[0], payoffs[0])
+    for twin in (again, by_parts):
+        for name, tensor in policy.tensors().items():
+            assert tensor.tobytes() == twin.tensors()[name].tobytes(), name
+
+
+def test_a_dropped_user_is_nobodys_friend() -> None:
+    policy = befriended("features", 200)
+    assert set(policy.friends_of("user 6")) == {"user 8", "user 10"}
+    assert policy.friends_of("user 8")["user 6"] == 1.0
+    last = policy.users[-1]
+    kept = policy.friends_of(last)
+    policy.drop("user 6")
+    assert policy.friends_of("user 6") == {}
+    assert all("user 6" not in policy.friends_of(user) for user in policy.users)
+    assert policy.friends_of(last) == {name: weight for name, weight in kept.items() if name != "user 6"}
+    tensors = policy.tensors()
+    assert len(tensors["friend_row"]) == sum(len(policy.friends_of(user)) for user in policy.users)
+    policy.add("user 6")
+    assert policy.friends_of("user 6") == {}
+
+
+def test_friends_go_through_undeclared_actions_as_through_declared_ones() -> None:
+    edges = [(f"user {i}", f"user {i + 2}") for i in range(0, 38, 3)]
+    declared_one, other = make("few ids", seed=1, friends=edges), Hierarchical(seed=1, friends=edges)
+    for user, shown, features, payoffs in world("few ids", 4, 150):
+        ids = contexts_of("few ids", shown, features)
+        assert other.explain(user, ids).score == pytest.approx(
+            declared_one.explain(user, ids).score, abs=1e-9
+        )
+        for one in (declared_one, other):
+            one.learn(user, ids[0], payoffs[0])
+
+
+@pytest.mark.parametrize("kind", ["features", "few ids"])
+def test_the_compiled_loop_with_friends_gives_what_one_by_one_gives(kind: str) -> None:
+    rounds = list(world(kind, 3, 200))
+    features = rounds[0][2]
+    items = contexts_of(kind, np.arange(len(features)), features)
+    lists, payoffs = np.array([r[1] for r in rounds]), np.array([r[3] for r in rounds])
+    edges = [(f"user {i}", f"user {i + 2}") for i in range(0, 38, 3)]
+    fast, slow = (make(kind, seed=5, friends=edges) for _ in range(2))
+    outcome = fast.run(Batch([r[0] for r in rounds], lists, items, payoffs))
+    for t, (user, shown, _, paid) in enumerate(rounds):
+        shown_to = contexts_of(kind, shown, features)
+        k = slow.choose(user, shown_to)
+        assert outcome.choice[t] == k
+        slow.learn(user, shown_to[k], paid[k])
+    for name, tensor in fast.tensors().items():
+        assert tensor.tobytes() == slow.tensors()[name].tobytes(), name
+
+
+def test_friends_who_cannot_be_are_refused_and_change_nothing() -> None:
+    policy = Hierarchical(friends=[("ann", "bob")])
+    refused: list[tuple[Any, str]] = [
+        (["ann"], "itself"),
+        ("bob", "single string"),
+        ({"carl": 0}, "more than 0"),
+        ([[]], "unhash"),
+    ]
+    for friends, said in refused:
+        with pytest.raises(ParameterError, match=said):
+            policy.set_friends("ann", friends)
+    with pytest.raises(UserError, match="anonymous"):
+        policy.set_friends("ann", [None])
+    with pytest.raises(ParameterError, match="friends"):
+        Hierarchical(friends=[("ann", "ann")])
+    assert policy.parameters["friends"] == {"ann": {"bob": 1.0}, "bob": {"ann": 1.0}}
+
+
+def test_a_file_whose_edges_contradict_each_other_is_refused() -> None:
+    tensors = befriended("features", 30).tensors()
+    for name, value in (
+        ("friend_of", 10**6),
+        ("friend_of", -1),
+        ("friend_weight", -1.0),
+        ("friend_weight", 3.0),
+    ):
+        damaged = tensors | {name: tensors[name].copy()}
+        damaged[name][0] = value
+        with pytest.raises(FileError, match="friends in the model file"):
+            make("features").restore(damaged)
+
+
+def test_friends_say_much_where_they_are_alike_and_nothing_where_they_are_not() -> None:
+    """Pairs of friends with the same taste, or with independent ones: ρ, and how well a new friend is predicted."""
+    found = {}
+    for alike in (True, False):
+        rng = np.random.default_rng(2)
+        taste = rng.normal(size=(100, 2))
+        taste[50:] = taste[:50] if alike else rng.normal(size=(50, 2))
+        policy = Hierarchical(n_features=2, friends=[(i, 50 + i) for i in range(50)])
+        for _ in range(3000):
+            who, x = int(rng.integers(100)), rng.normal(size=2)
+            policy.learn(who, x, float(taste[who] @ x + 0.5 * rng.normal()))
+        found[alike] = float(declared(policy).many.model.prior.noise[arrays.RHO_])
+    assert found[True] > 0.7
+    assert abs(found[False]) < 0.3

@@ -23,7 +23,7 @@ class Prior:
     def __init__(self, d: int) -> None:
         self.sigma = START * np.eye(d)
         self.G, self.h, self.share = [np.eye(d) / BROAD], [np.zeros(d)], [1.0]
-        self.kappa, self.tau, self.start = NOISE, SPREAD, START
+        self.kappa, self.tau, self.start, self.rho = NOISE, SPREAD, START, 0.0
 
     def mean(self, g: int) -> Floats:
         mean: Floats = np.linalg.solve(self.G[g], self.h[g]).astype(np.float64)
@@ -32,6 +32,7 @@ class Prior:
     def copy(self) -> "Prior":
         twin = Prior(len(self.sigma))
         twin.sigma, twin.kappa, twin.tau, twin.start = self.sigma.copy(), self.kappa, self.tau, self.start
+        twin.rho = self.rho
         twin.G, twin.h = [G.copy() for G in self.G], [h.copy() for h in self.h]
         twin.share = list(self.share)
         return twin
@@ -45,6 +46,7 @@ class NaivePopulation:
         self.prior = Prior(self.d)
         self.trial: Prior | None = None
         self.paid: list[list[tuple[Floats, float, float]]] = []  # per user: x, target, weight
+        self.friends: dict[int, dict[int, float]] = {}  # of each row: rows and weights
         self.pairs: dict[tuple[int, Hashable], list[float]] = {}
         self.effects: dict[Hashable, tuple[float, float]] = {}
         self.phi, self.epsilon = 0.1, 0.0
@@ -54,6 +56,7 @@ class NaivePopulation:
         self.seen: list[Floats] = []  # the features of each payoff
         self.passes, self.next_trial, self.tried, self.better = 0, 100, 0, [0.0, 0.0]
         self.visited: list[tuple[Any, Any]] = []
+        self.compared: list[tuple[Any, Any]] = []
         self.late: list[tuple[int, Floats, float, float]] = []  # group, z, weight / variance, target
 
     def widen(self, d: int) -> None:
@@ -95,10 +98,33 @@ class NaivePopulation:
             found[range(1, self.d), range(1, self.d)] = prior.tau
         return found
 
+    def deviation(self, row: int | None) -> Any:
+        """Return v: what the payoffs of the friends say together, as those of one user with the prior mean 0."""
+        prior, share = self.prior, np.array(self.prior.share)
+        mean = sum((r * prior.mean(g) for g, r in enumerate(share)), np.zeros(self.d))
+        S, b = np.zeros((self.d, self.d)), np.zeros(self.d)
+        for other, a in ({} if row is None else self.friends.get(row, {})).items():
+            for x, y, v in self.paid[other]:
+                S += a * v * np.outer(x, x)
+                b += a * v * x * (y - x @ mean)
+        return np.linalg.solve(np.linalg.inv(prior.sigma) + S / prior.kappa, b / prior.kappa)
+
+    def shift(self, row: int | None) -> Any:
+        """Return the part of a user's prior mean that is due to the friends."""
+        return self.prior.rho * self.deviation(row)
+
+    def own(self, row: int | None) -> list[tuple[Floats, float, float]]:
+        """Return a user's payoffs without the part that is due to the friends."""
+        shift = self.shift(row)
+        return [] if row is None else [(x, y - float(shift @ x), v) for x, y, v in self.paid[row]]
+
     def posterior(self, prior: Prior, row: int | None) -> tuple[Any, list[Any], Any, float]:
-        """Return C, each group's m, the groups' probabilities, and the log evidence of the user's payoffs."""
+        """Return C, each group's m, the groups' probabilities, and the log evidence of the user's payoffs.
+
+        All of it is of payoffs without the part that is due to the friends; `shift` has that part.
+        """
         P = np.linalg.inv(prior.sigma)
-        own = [] if row is None else self.paid[row]
+        own = self.own(row)
         S = sum((v * np.outer(x, x) for x, _, v in own), np.zeros((self.d, self.d)))
         b = sum((v * y * x for x, y, v in own), np.zeros(self.d))
         C = np.linalg.inv(P + S / prior.kappa)
@@ -136,7 +162,7 @@ class NaivePopulation:
         C, m, chance, _ = self.posterior(self.prior, row)
         P = np.linalg.inv(self.prior.sigma)
         z = P @ C @ x
-        means = np.array([own @ x for own in m])
+        means = np.array([(own + self.shift(row)) @ x for own in m])
         estimate = float(chance @ means)
         variance = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, self.prior.G, strict=True))
         if self.unit and new:
@@ -158,6 +184,8 @@ class NaivePopulation:
             self.widen(len(x))
         prior = self.prior
         C, m, chance, _ = self.posterior(prior, row)
+        shift = self.shift(row)
+        m = [w + shift for w in m]
         z = np.linalg.inv(prior.sigma) @ C @ x
         own, variance = float(chance @ [w @ x for w in m]), x @ C @ x
         doubt_mean = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, prior.G, strict=True))
@@ -190,12 +218,12 @@ class NaivePopulation:
         chance = chance / chance.sum()
         if self.trial is not None and self.paid[row]:
             _, m2, chance2, _ = self.posterior(self.trial, row)
-            other = float(chance2 @ [w @ x for w in m2])
+            other = float(chance2 @ [(w + shift) @ x for w in m2])
             better = (target - own) ** 2 - (target - other) ** 2
             self.better[0] += better
             self.better[1] += better**2
-        b = sum((v * y * c for c, y, v in self.paid[row]), np.zeros(self.d))
-        rest = float(target - x @ C @ b / prior.kappa)
+        b = sum((v * y * c for c, y, v in self.own(row)), np.zeros(self.d))
+        rest = float(target - x @ shift - x @ C @ b / prior.kappa)
         for g, r in enumerate(chance):
             if r >= 1e-6:
                 prior.G[g] = prior.G[g] + r / variance * np.outer(z, z)
@@ -224,11 +252,29 @@ class NaivePopulation:
                 if self.paid[row]:
                     found = self.posterior(self.prior, row)
                     tried = None if self.trial is None else self.posterior(self.trial, row)
-                    facts = (list(self.paid[row]), [self.prior.mean(g) for g in range(len(self.prior.share))])
+                    facts = (self.own(row), [self.prior.mean(g) for g in range(len(self.prior.share))])
+                    told = (
+                        self.compare(self.prior, row),
+                        None if self.trial is None else self.compare(self.trial, row),
+                    )
+                    self.compared.append(told)
                     self.visited.append(((row, found, *facts), tried))
             if self.cursor >= len(self.paid):
                 self.end_pass()
                 return
+
+    def compare(self, prior: Prior, row: int) -> tuple[float, float]:
+        """Return pull and precision of ρ: least squares of the user's payoffs on x·v."""
+        if row not in self.friends:
+            return 0.0, 0.0
+        X = np.array([math.sqrt(v) * x for x, _, v in self.paid[row]])
+        K = np.linalg.inv(X @ prior.sigma @ X.T + prior.kappa * np.eye(len(X)))
+        said = X @ self.deviation(row)
+        chance, pull = self.posterior(prior, row)[2], 0.0
+        for g, r in enumerate(chance):
+            y = np.array([math.sqrt(v) * (y - x @ prior.mean(g)) for x, y, v in self.paid[row]])
+            pull += r * (said @ K @ y)
+        return float(pull), float(said @ K @ said)
 
     def start_again(self) -> None:
         """Set all variances by the variance of payoffs and features, and compute the means."""
@@ -258,6 +304,8 @@ class NaivePopulation:
                 self.prior = trial
                 main = beside
             self.new_variances(self.prior, main)
+            pull, known = np.sum([told[1 if taken else 0] for told in self.compared], axis=0)
+            self.prior.rho = pull / (known + 1)
             if self.trial is not None:
                 self.new_variances(self.trial, beside)
             if self.ids:
@@ -269,6 +317,7 @@ class NaivePopulation:
             if trial is not None:
                 self.new_means(trial, [found for _, found, *_ in beside], rows, [], facts)
         self.phase, self.cursor, self.visited, self.late = 1 - self.phase, 0, [], []
+        self.compared = []
         k = len(self.prior.share)
         ready = self.phase == 0 and self.trial is None and self.learned >= self.next_trial
         if ready and self.d > 1 and k < 8 and len(self.paid) >= 10 * (k + 1):
@@ -302,7 +351,7 @@ class NaivePopulation:
     ) -> None:
         d, P = self.d, np.linalg.inv(prior.sigma)
         broad = np.linalg.inv(self.broad(prior))
-        facts = [self.paid[row] for row in rows] if facts is None else facts
+        facts = [self.own(row) for row in rows] if facts is None else facts
         for g in range(len(prior.share)):
             G, h = broad.copy(), broad[:, 0] * np.mean(self.payoffs)
             for (C, _, chance, _), own in zip(visits, facts, strict=True):
@@ -383,6 +432,25 @@ class NaiveHierarchical:
         if n_features is None:
             self.few = NaivePopulation(1, True, False, keep)
 
+    def set_friends(self, user: Hashable, friends: dict[Hashable, float]) -> None:
+        """Give a user these friends and no others."""
+        for name in (user, *friends):
+            self.add(name)
+        for model in filter(None, (self.many, self.few)):
+            row = self.rows[user]
+            for others in model.friends.values():
+                others.pop(row, None)
+            model.friends[row] = {self.rows[name]: weight for name, weight in friends.items()}
+            for other, weight in model.friends[row].items():
+                model.friends.setdefault(other, {})[row] = weight
+
+    def add(self, user: Hashable) -> None:
+        if user not in self.rows:
+            self.rows[user] = len(self.rows)
+            for model in (self.many, self.few):
+                if model is not None:
+                    model.paid.append([])
+
     def scores(self, user: Hashable, contexts: list[tuple[Any, Any]]) -> tuple[Floats, Floats]:
         """Return the scores, and the widths of their draws."""
         model, row = self.few or self.many, self.rows.get(user)
@@ -405,11 +473,7 @@ class NaiveHierarchical:
         return np.concatenate([[1.0], [] if self.n_features is None else features])
 
     def learn(self, user: Hashable, item: Hashable, features: Any, payoff: float) -> None:
-        if user not in self.rows:
-            self.rows[user] = len(self.rows)
-            for model in (self.many, self.few):
-                if model is not None:
-                    model.paid.append([])
+        self.add(user)
         row = self.rows[user]
         if self.one_hot:
             self.items.setdefault(item, len(self.items))

@@ -36,18 +36,18 @@ later payoffs and λ = 2^(−1/half_life). The population is fitted to these sta
 Exploration is for what all users can learn together: with vp the variance of what all users share, the score is the
 estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is uncertain by
 ½·explore·√vp. What only this user's payoffs teach is not explored. Of an action's variance that is due to the
-context, a quarter counts: contexts that differ explore by themselves. All probabilities are mixed with a share
+context, a tenth counts: contexts that differ explore by themselves. All probabilities are mixed with a share
 `floor` of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while payoffs
 are late, so decisions that wait for theirs need no count.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from dataclasses import InitVar, dataclass
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from coterie.errors import ParameterError
+from coterie.errors import ParameterError, UserError
 from coterie.models.batches import names_of
 from coterie.models.checks import check_count, check_flag, check_number, check_share, check_user
 from coterie.models.context_kind import check_kind
@@ -61,6 +61,7 @@ from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batc
 from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, check_half_life, keep_of, make_rng
 from coterie.policies.base.policy import Policy
+from coterie.policies.social.social_graph import Graph, read_friends, read_graph
 
 SLOTS = 1 << 22
 MOST_SLOTS = 1 << 30
@@ -92,6 +93,9 @@ class Hierarchical(Policy):
     half_life
         After how many further payoffs of the same user a payoff counts half; None if all count the same. For tastes
         that change, of declared actions.
+    friends
+        The edges between users who are likely to be alike: (user, user) or (user, user, weight), {user: friends} or
+        {(user, user): weight}. How much friends say is learned. `set_friends` changes them later.
     slots
         How many effects are kept, of actions that are not declared: 4,194,304 unless given. Each takes 53 bytes. If
         there are more, those that are unchanged for longest are removed.
@@ -125,16 +129,18 @@ class Hierarchical(Policy):
     takes_names = True
     largest_payoff = LARGEST_PAYOFF
     finds_neighbours = True
+    in_tensors: ClassVar[tuple[str, ...]] = ("friends",)
 
     n_features: int | None = None
     one_hot: bool = False
     explore: float = 1.0
     floor: float = 0.01
     half_life: float | None = None
+    friends: InitVar[Graph] = ()
     slots: int | None = None
     seed: Seed = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, friends: Graph) -> None:
         self.explore = check_number("explore", self.explore)
         self.floor = check_share("floor", self.floor)
         self.half_life = check_half_life(self.half_life)
@@ -142,6 +148,13 @@ class Hierarchical(Policy):
             self.slots = check_count("slots", self.slots, 64)
         self.rng: np.random.Generator = make_rng(self.seed)
         self._model: Representation = self._make_model()
+        graph = read_graph(friends, None, "friends")
+        edges: dict[Hashable, dict[Hashable, float]] = {user: {} for user in graph.users}
+        for user, friend, weight in graph.edges:
+            edges[user][friend] = weight
+            edges[friend][user] = weight
+        for user, found in edges.items():
+            self.set_friends(user, found)
 
     def _make_model(self) -> Representation:
         if self.n_features is None and not check_flag("one_hot", self.one_hot):
@@ -208,6 +221,34 @@ class Hierarchical(Policy):
         """Forget a user. What the population learned from the user's payoffs stays."""
         check_user(user)
         self._model.drop(user)
+
+    def set_friends(self, user: Hashable, friends: Iterable[Hashable] | Mapping[Hashable, float]) -> None:
+        """Make these the friends of `user`, and no others: ids, or a mapping of ids to weights above 0.
+
+        Friends are mutual: `user` becomes a friend of each of them. Users who are not known are added.
+
+        >>> policy = Hierarchical()
+        >>> policy.set_friends("ann", ["bob", "carl"])
+        >>> policy.friends_of("bob")
+        {'ann': 1.0}
+        """
+        found = read_friends(user, friends)
+        for name in (user, *found):
+            check_user(name)
+            if name is None:
+                raise UserError("None is an anonymous visitor, who has no friends; give an id")
+        self._model.set_friends(user, found)
+
+    def friends_of(self, user: Hashable) -> dict[Hashable, float]:
+        """Return the friends of `user` and the weights of these edges; none for a user who is not known."""
+        check_user(user)
+        return self._model.friends_of(user)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's parameters, as given; `friends` are the present ones."""
+        friends = {user: found for user in self._model.users if (found := self.friends_of(user))}
+        return super().parameters | {"friends": friends}
 
     @property
     def users(self) -> Sequence[Hashable]:

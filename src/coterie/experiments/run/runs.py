@@ -56,16 +56,18 @@ class Run:
         return self.policy in POLICIES
 
     def make_policy(self) -> Policy:
-        """Make the untrained policy. `graph=friends` means the friendships in the data."""
+        """Make the untrained policy. `graph=friends` and `friends=friends` mean the friendships in the data."""
         parameters = self.parameters
-        if parameters.get("graph") == FRIENDS:
+        for name in ("graph", FRIENDS):
+            if parameters.get(name) != FRIENDS:
+                continue
             world: Any = self.make_world()
             if not hasattr(world, "friends"):
                 raise ParameterError(
-                    f"graph={FRIENDS} in {self.label!r}: these data have no friendships; LastFM and Delicious "
+                    f"{name}={FRIENDS} in {self.label!r}: these data have no friendships; LastFM and Delicious "
                     "have them"
                 )
-            parameters = parameters | {"graph": world.friends()}
+            parameters = parameters | {name: world.friends()}
         return make_policy(self.policy, parameters)
 
     def rounds(self) -> Iterator[Round]:

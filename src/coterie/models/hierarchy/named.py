@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import FileError, NumberError, UserError
 from coterie.models.batches import TOO_LARGE, Batch, Outcome
-from coterie.models.encoded import Encoded, encode_actions, list_actions
+from coterie.models.encoded import Encoded, read_actions
 from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.effects import Effects, Settings
 from coterie.models.hierarchy.plain import PARTS, PlainModel
@@ -47,10 +47,10 @@ class Columns:
         self._sorted: NDArray[np.uint64] = found[self._order]
 
     def read(self, contexts: Any) -> Encoded:
-        return contexts if isinstance(contexts, Encoded) else encode_actions(contexts)
+        return read_actions(contexts)[1]
 
     def read_one(self, context: Any) -> Encoded:
-        return context if isinstance(context, Encoded) else encode_actions([context])
+        return context if isinstance(context, Encoded) else read_actions([context])[1]
 
     def ids(self, contexts: Encoded) -> list[Hashable]:
         """Return the hashes of ids as text: in model files of the service, numbers are users."""
@@ -90,10 +90,7 @@ class NamedModel:
         self.crossed = False  # whether the effects learn, and `plain` no more
 
     def read(self, contexts: Any) -> tuple[Any, Encoded]:
-        if isinstance(contexts, Encoded):
-            return contexts, contexts
-        shown = contexts if isinstance(contexts, np.ndarray) else list_actions(contexts)
-        return shown, encode_actions(shown)
+        return read_actions(contexts)
 
     def read_one(self, context: Any) -> Encoded:
         return self.columns.read_one(context)
@@ -127,7 +124,7 @@ class NamedModel:
         found = self.effects.largest(user, candidates, k, most) if self.crossed else []
         sums = {(part.kind, part.action, part.context): part.value for part in found}
         if self.plain.learned or not self.crossed:
-            values = self.plain.estimates(user, candidates)[:, k].tolist()
+            values = self.plain.estimates(user, candidates[k])[:, 0].tolist()
             for kind, action, value in zip(KNOWN, [-1, -1, 0, 0], values, strict=True):
                 if value or kind == "population":
                     sums[kind, action, -1] = sums.get((kind, action, -1), 0.0) + value
@@ -165,6 +162,12 @@ class NamedModel:
     def add(self, user: Hashable) -> None:
         if user not in self.plain.roster:
             (self.effects if self.crossed else self.plain).add(user)
+
+    def set_friends(self, user: Hashable, friends: Mapping[Hashable, float]) -> None:
+        self.plain.set_friends(user, friends)
+
+    def friends_of(self, user: Hashable) -> dict[Hashable, float]:
+        return self.plain.friends_of(user)
 
     def drop(self, user: Hashable) -> None:
         known = [user in self.plain.roster, user in self.effects.users]

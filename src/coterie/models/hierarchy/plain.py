@@ -18,6 +18,7 @@ from coterie.models._kernels.hierarchy.arrays import FEW, K_, LEARNED, NO_ID, PH
 from coterie.models._kernels.hierarchy.population import score, view
 from coterie.models.batches import TOO_LARGE, Batch, Outcome
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy.friends import Friends
 from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import add_features, keep_sums, refit_if_due
 from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Scored
@@ -65,7 +66,7 @@ class PlainModel:
         self.many = Population(1 + (kind.n_features or 0), ids=self.ids, keep=keep)
         self.few = Population(16 if kind.n_features is None else 1, unit=True, keep=keep)
         self.deciding = np.array([int(kind.n_features is None)])  # 1 while `few` decides
-        self.roster = Roster()
+        self.roster, self.friends = Roster(), Friends()
         self._rows = Blocks(self._blocks, self._encode)
 
     @property
@@ -230,13 +231,38 @@ class PlainModel:
         """Forget a user; the last row moves into the place. What the population learned stays."""
         for row in (self.roster.row(user), self.n_rows - 1):
             self._rows.touch(max(row, 0) // BLOCK)
-        row = self.roster.leave(user)
+        row = self.roster.row(user)
+        for other in {*self.friends.of(row), *self.friends.of(self.n_rows - 1)}:
+            self._rows.touch(other // BLOCK)
+        self.roster.leave(user)
         for population in self.learning:
             keep_sums(population, row, self.pairs.rows)
         for population in self.used:
             population.replace(row)
         if self.ids:
             self.pairs.replace(row)
+        self.friends.replace(row, self.n_rows)
+
+    def set_friends(self, user: Hashable, friends: Mapping[Hashable, float]) -> None:
+        """Give a user these friends, with the weights of the edges, and no others. All of them become known."""
+        for name in (user, *friends):
+            self.add(name)
+        row = self.roster.row(user)
+        found = {self.roster.row(name): weight for name, weight in friends.items()}
+        for other in {row, *self.friends.of(row), *found}:
+            self._rows.touch(other // BLOCK)
+        self.friends.set(row, found)
+        self._link()
+
+    def friends_of(self, user: Hashable) -> dict[Hashable, float]:
+        """Return a user's friends and the weights of the edges."""
+        return {
+            self.roster.names[row]: weight for row, weight in self.friends.of(self.roster.row(user)).items()
+        }
+
+    def _link(self) -> None:
+        """Tell both models of the edges."""
+        self.few.friends = self.many.friends = self.friends.table
 
     @property
     def users(self) -> Sequence[Hashable]:
@@ -291,6 +317,8 @@ class PlainModel:
             self.pairs.rows = self.pairs.restore("pair", tensors, len(names))
             self.few.restore("few", tensors, len(names), 0)
         self.many.restore("many", tensors, len(names), len(self.pairs.items))
+        self.friends = Friends.restore(tensors, len(names))
+        self._link()
         self.roster, self.deciding = Roster(names), deciding.copy()
         self._rows = Blocks(self._blocks, self._encode)
         for block in self._blocks():
@@ -319,19 +347,20 @@ class PlainModel:
         if self.ids:
             found |= self.few.rows("few", first, last) | self.pairs.tensors("pair", np.arange(first, last))
             del found["items"]
-        return found
+        return found | self.friends.tensors(first, last)
 
     def _joined(self, blocks: list[Tensors]) -> Tensors:
         """Return what `_of_rows` returned of several blocks, as it returns all rows at once."""
         if not blocks:
             return self._of_rows(0, 0)
         expected = set(self._of_rows(0, 0))
+        blocks = [Friends().tensors(0, 0) | block for block in blocks]  # older files have no friends
         if any(set(block) != expected for block in blocks):
             raise FileError("a part of the model's users is damaged: its arrays are others than expected")
         users = [unpack_ids(block, "users") for block in blocks]
         for place, block in enumerate(blocks):
-            if "pair_row" in block:
-                block["pair_row"] = block["pair_row"] + sum(map(len, users[:place]))
+            for rows in {"pair_row", "friend_row"} & block.keys():
+                block[rows] = block[rows] + sum(map(len, users[:place]))
         found = {
             name: np.concatenate([block[name] for block in blocks]) for name in expected if name != "users"
         }

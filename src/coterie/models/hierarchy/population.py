@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import arrays
+from coterie.models._kernels.rows.means_entries import Table, make
 from coterie.models.files import Tensors, take
 from coterie.models.ranges import MOST_LEARNED
 
@@ -23,6 +24,14 @@ RARELY = 4.0
 TRIAL_FROM = 100  # payoffs before the first trial
 LARGE = 4 * 2**20  # bytes; a larger array gets so much room that it is rarely copied again
 SOUND = 1e-6  # tolerance for rounding in the check of an inverse
+# Lengths in files from before friends were known; what is missing there is 0.
+WITHOUT_FRIENDS = {
+    "prior_noise": 5,
+    "trial_noise": 5,
+    "sums_total": 4,
+    "kept_total": 4,
+    "trial_sums_total": 4,
+}
 
 
 @final
@@ -30,13 +39,23 @@ class Population:
     """A model of contexts x with `n_weights` entries, of which the first is the constant 1.
 
     With `unit`, the other entries stand for items, and the pairs of user and item hold the users' statistics. With
-    `ids`, items have effects of their own. `keep` is the factor of a user's old payoffs at each new one.
+    `ids`, items have effects of their own. `keep` is the factor of a user's old payoffs at each new one, and
+    `friends` the table of edges between users.
     """
 
     positions = arrays  # the names of the entries of `model.place`, such as `positions.ROWS`
 
-    def __init__(self, n_weights: int, *, unit: bool = False, ids: bool = False, keep: float = 1.0) -> None:
+    def __init__(
+        self,
+        n_weights: int,
+        *,
+        unit: bool = False,
+        ids: bool = False,
+        keep: float = 1.0,
+        friends: Table | None = None,
+    ) -> None:
         self.n_weights, self.unit, self.ids, self.keep = n_weights, unit, ids, keep
+        self._friends = make(1) if friends is None else friends
         self.grows = unit or n_weights == 1  # whether entries can be added later
         self.model = self._make(16, 16)
 
@@ -64,6 +83,7 @@ class Population:
             np.zeros((2, d)),
             np.zeros(2),
             np.array([self.keep]),
+            self._friends,
         )
 
     def _prior(self) -> arrays.Prior:
@@ -74,7 +94,7 @@ class Population:
             np.zeros((GROUPS, d)),
             np.tile(arrays.BROAD * np.eye(d), (GROUPS, 1, 1)),
             np.ones(GROUPS),
-            np.array([arrays.NOISE, PHI, arrays.SPREAD, 0.0, arrays.START]),
+            np.array([arrays.NOISE, PHI, arrays.SPREAD, 0.0, arrays.START, 0.0]),
             np.ones(1, dtype=np.int64),
         )
 
@@ -82,8 +102,18 @@ class Population:
         """Return the sums of a pass, all 0."""
         d = self.n_weights
         square, line = (GROUPS, d, d), (GROUPS, d)
-        shapes: tuple[tuple[int, ...], ...] = (square, (d, d), line, (GROUPS,), square, line, (4,))
+        shapes: tuple[tuple[int, ...], ...] = (square, (d, d), line, (GROUPS,), square, line, (6,))
         return arrays.Sums(*(np.zeros(shape) for shape in shapes))
+
+    @property
+    def friends(self) -> Table:
+        """The edges between users, by rows."""
+        return self._friends
+
+    @friends.setter
+    def friends(self, friends: Table) -> None:
+        self._friends = friends
+        self.model = self.model._replace(friends=friends)
 
     @property
     def n_rows(self) -> int:
@@ -151,6 +181,8 @@ class Population:
         fresh = self._make(max(16, n_rows), max(16, n_items))
         for name, array in _arrays(fresh).items():
             length = _length(name, array, n_rows, n_items)
+            if np.shape(tensors.get(f"{prefix}_{name}", 0)) == (WITHOUT_FRIENDS.get(name),):
+                length = WITHOUT_FRIENDS[name]
             array[:length] = take(tensors, f"{prefix}_{name}", array.dtype.kind, (length, *array.shape[1:]))
         if not self._sound(fresh, n_rows):
             raise FileError(f"the model under {prefix!r} in the file contradicts itself")
@@ -195,7 +227,7 @@ def _sound_sums(model: arrays.Model) -> bool:
 
 
 def _sound_prior(prior: arrays.Prior, d: int, unit: bool) -> bool:
-    kappa, phi, tau, _, start = prior.noise
+    kappa, phi, tau, _, start, _ = prior.noise
     k = int(prior.groups[0])
     if not (kappa > 0 and 0 <= phi < 1 and tau > 0 and start > 0 and 1 <= k <= GROUPS):
         return False
@@ -237,7 +269,7 @@ def _arrays(model: arrays.Model) -> dict[str, NDArray[Any]]:
     """Return the arrays of a model by their names in files."""
     found: dict[str, NDArray[Any]] = {}
     for name, value in model._asdict().items():
-        if name == "keep":  # follows from a parameter
+        if name in ("keep", "friends"):  # one follows from a parameter, the other is of both models
             continue
         if isinstance(value, np.ndarray):
             found[name] = value

@@ -68,6 +68,9 @@ def end_pass(population: Population, n_items: int) -> None:
         new_variances(population, model.prior, model.trial_sums if accepted else model.sums)
         if place[arrays.TRIAL]:
             new_variances(population, model.trial, model.trial_sums)
+            model.trial.noise[arrays.RHO_] = model.prior.noise[
+                arrays.RHO_
+            ]  # `friends.py` uses the latter for both
         if population.ids:
             new_effects(population, n_items)
     else:
@@ -176,7 +179,7 @@ def _around_mean(population: Population, variances: Floats) -> Floats:
 def new_variances(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
     """Compute covariance, noise and the groups' shares from a pass: one step of EM, with a weak prior."""
     d, k, kept = population.n_used, int(prior.groups[0]), population.model.kept
-    errors, payoffs, _, users = sums.total + kept.total
+    errors, payoffs, _, users, pull, known = sums.total + kept.total
     weak = WEAK * start_covariance(population)
     total = _scatter(population, prior, sums) + (kept.pools[0] + kept.scatter)[:d, :d] + weak
     prior.covariance[:d, :d] = total / (users + WEAK)
@@ -186,6 +189,7 @@ def new_variances(population: Population, prior: arrays.Prior, sums: arrays.Sums
     prior.noise[arrays.K_] = (errors + WEAK * arrays.NOISE * variance) / (payoffs + WEAK)
     prior.noise[arrays.START_] = arrays.START * variance
     prior.share[:k] = (sums.weight[:k] + kept.weight[:k] + 1) / (users + k)
+    prior.noise[arrays.RHO_] = pull / (known + 1)
 
 
 def _scatter(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> Floats:
@@ -310,7 +314,7 @@ def judge(population: Population) -> bool:
 def _evidence(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> float:
     """Return the log likelihood of all payoffs, from a pass over the users."""
     d = population.n_used
-    _, _, found, users = sums.total
+    found, users = sums.total[2:4]
     if population.unit:
         return float(found)
     return float(found + users / 2 * np.linalg.slogdet(prior.precision[:d, :d])[1])

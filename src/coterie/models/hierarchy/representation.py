@@ -83,6 +83,12 @@ class Representation(Protocol):
     def drop(self, user: Hashable) -> None:
         """Forget a user. Raises UserError if unknown."""
 
+    def set_friends(self, user: Hashable, friends: Mapping[Hashable, float]) -> None:
+        """Give a user these friends, with the weights of the edges, and no others. All of them become known."""
+
+    def friends_of(self, user: Hashable) -> dict[Hashable, float]:
+        """Return a user's friends and the weights of the edges."""
+
     @property
     def users(self) -> Sequence[Hashable]:
         """The known users."""

@@ -34,34 +34,34 @@ class SocialGraph(NamedTuple):
         return csr_array(half + half.T)
 
 
-def read_graph(graph: Graph, users: Iterable[Hashable] | None) -> SocialGraph:
+def read_graph(graph: Graph, users: Iterable[Hashable] | None, name: str = "graph") -> SocialGraph:
     """Read edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}.
 
-    `users`, if given, are all users who may be in the graph, and come first.
+    `users`, if given, are all users who may be in the graph, and come first. `name` is the parameter's, for errors.
     """
     if isinstance(users, str | bytes):
         raise ParameterError(f"users is the single string {users!r}; give a list of ids, such as [{users!r}]")
     known = dict.fromkeys(_each("users", () if users is None else users))
     seen: dict[Hashable, None] = {}
     weights: dict[tuple[Hashable, Hashable], float] = {}
-    for u, v, weight in _edges(graph, seen):
+    for u, v, weight in _edges(graph, seen, name):
         if u == v:
-            raise ParameterError(f"graph has an edge from {u!r} to itself; leave it out")
+            raise ParameterError(f"{name} has an edge from {u!r} to itself; leave it out")
         pair = (v, u) if (v, u) in weights else (u, v)
-        value = check_number(f"graph: the weight between {u!r} and {v!r}", weight)
+        value = check_number(f"{name}: the weight between {u!r} and {v!r}", weight)
         if value <= 0:
             raise ParameterError(
-                f"graph: the weight between {u!r} and {v!r} is {value:g}, expected more than 0"
+                f"{name}: the weight between {u!r} and {v!r} is {value:g}, expected more than 0"
             )
         if weights.setdefault(pair, value) != value:
             raise ParameterError(
-                f"graph gives {u!r} and {v!r} two weights, {weights[pair]:g} and {value:g}; it is undirected"
+                f"{name} gives {u!r} and {v!r} two weights, {weights[pair]:g} and {value:g}; it is undirected"
             )
         seen.update({u: None, v: None})
     strangers = [user for user in seen if user not in known] if users is not None else []
     if strangers:
         raise ParameterError(
-            f"graph has {len(strangers)} users that are not in users, such as {strangers[0]!r}; "
+            f"{name} has {len(strangers)} users that are not in users, such as {strangers[0]!r}; "
             "add them to users or leave their edges out"
         )
     return SocialGraph(list({**known, **seen}), [(u, v, weight) for (u, v), weight in weights.items()])
@@ -78,44 +78,52 @@ def _each(name: str, values: Any) -> list[Hashable]:
     return found
 
 
-def _edges(graph: Graph, seen: dict[Hashable, None]) -> Iterable[tuple[Hashable, Hashable, Any]]:
+def _edges(graph: Graph, seen: dict[Hashable, None], name: str) -> Iterable[tuple[Hashable, Hashable, Any]]:
     """Yield (user, user, weight) for every form; users of a mapping without neighbours go to `seen`."""
     if isinstance(graph, Mapping):
         for key, value in graph.items():
             if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-                yield *_pair(key), value
+                yield *_pair(key, name), value
             elif isinstance(value, str | bytes):
                 raise ParameterError(
-                    f"graph[{key!r}] is the single string {value!r}; give a list of neighbours"
+                    f"{name}[{key!r}] is the single string {value!r}; give a list of neighbours"
                 )
             else:
                 seen.setdefault(key)
                 weighted = (
                     value
                     if isinstance(value, Mapping)
-                    else dict.fromkeys(_each(f"graph[{key!r}]", value), 1.0)
+                    else dict.fromkeys(_each(f"{name}[{key!r}]", value), 1.0)
                 )
                 for neighbour, weight in weighted.items():
                     yield key, neighbour, weight
         return
     if isinstance(graph, str | bytes) or not isinstance(graph, Iterable):
         raise ParameterError(
-            f"graph is {graph!r}, expected edges (user, user) or a mapping user to neighbours"
+            f"{name} is {graph!r}, expected edges (user, user) or a mapping user to neighbours"
         )
     for edge in graph:
         if isinstance(edge, tuple | list) and len(edge) == 3:
-            yield *_pair(edge[:2]), edge[2]
+            yield *_pair(edge[:2], name), edge[2]
         else:
-            yield *_pair(edge), 1.0
+            yield *_pair(edge, name), 1.0
 
 
-def _pair(edge: Any) -> tuple[Hashable, Hashable]:
+def _pair(edge: Any, name: str) -> tuple[Hashable, Hashable]:
     if isinstance(edge, np.ndarray):
         edge = edge.tolist()
     if not (isinstance(edge, tuple | list) and len(edge) == 2):
-        raise ParameterError(f"graph holds {edge!r}, expected an edge of two users")
-    a, b = _each("graph", edge)
+        raise ParameterError(f"{name} holds {edge!r}, expected an edge of two users")
+    a, b = _each(name, edge)
     return a, b
+
+
+def read_friends(user: Hashable, friends: Any) -> dict[Hashable, float]:
+    """Return a user's friends, given as ids or as a mapping of ids to weights, with their weights."""
+    graph = read_graph(
+        {user: friends} if not isinstance(friends, Mapping) else {user: {**friends}}, None, "friends"
+    )
+    return {two if one == user else one: weight for one, two, weight in graph.edges}
 
 
 def read_groups(clusters: Any) -> list[list[Hashable]]:

@@ -1,7 +1,7 @@
 """The arrays of the models behind `Hierarchical`, and the constants of their compiled loops.
 
     payoff = x·w + e + g + noise
-    w ~ Σ_k share_k N(means_k, covariance)
+    w ~ Σ_k share_k N(means_k + ρ·v, covariance)    v: what friends' payoffs say, see `friends.py`; 0 without friends
     e ~ N(ε, τ²)                         one per item
     g ~ N(0, φκ), noise ~ N(0, (1−φ)κ)   g: one per pair of user and item; κ is the variance of a first payoff
 
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.rows.means_entries import Table
 
 # Variances before anything is learned, as shares of the variance of payoffs.
 START = 0.25  # of the constant's and of each item's weight between users; of all features together
@@ -44,7 +45,7 @@ class Prior(NamedTuple):
     means: Floats  # (GROUPS, D)
     doubt: Floats  # (GROUPS, D, D) the posterior covariance of `means`
     share: Floats  # (GROUPS,)
-    noise: Floats  # κ, φ, τ², ε, and the start of a new item's variance between users
+    noise: Floats  # κ, φ, τ², ε, the start of a new item's variance between users, ρ
     groups: Ints  # how many there are
 
 
@@ -66,7 +67,7 @@ class Sums(NamedTuple):
     weight: Floats  # (GROUPS,) Σ r
     late: Floats  # (GROUPS, D, D) the payoffs of users after their visit
     late_pulls: Floats  # (GROUPS, D)
-    total: Floats  # squared errors, payoffs, evidence, users
+    total: Floats  # squared errors, payoffs, evidence, users; pull and precision of ρ
 
 
 class Model(NamedTuple):
@@ -87,12 +88,13 @@ class Model(NamedTuple):
     seen: Floats  # (2, D) the mean of each feature over the payoffs, and its sum of squares around it
     paid: Floats  # (2,) the same of the payoffs
     keep: Floats  # (1,) the factor of a user's old payoffs at each new one: 1 if nothing is forgotten
+    friends: Table  # of each user's row, the friends' rows as `item` and their weights as `tally`
 
 
 # Entries of `place`: counts, positions and flags.
 USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS, ITEMS = range(13)
 # Entries of `noise`.
-K_, PHI_, TAU_, EPSILON_, START_ = range(5)
+K_, PHI_, TAU_, EPSILON_, START_, RHO_ = range(6)
 # Entries of `pace`.
 VISITS_, SCALE_, GAINS_, GAINS2_ = range(4)
 

@@ -9,6 +9,9 @@ The statistics of a user are m items with the number (n) and the mean (y) of the
 
 so that only the population's parameters grow with the number of items. A user's C + (m − mean)(m − mean)ᵀ is
 Σ − Σ W Σ with W = Aᵀ (B⁻¹ − α αᵀ) A, so a pass sums W alone.
+
+The friends of a user are pooled as if they were one user; v = Σ Aᵀ α (`friends.py`). The user's prior mean is
+shifted by ρ·v, so y is without that part here.
 """
 
 import math
@@ -18,7 +21,8 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy import arrays
-from coterie.models._kernels.hierarchy.arrays import Model, Prior, Sums
+from coterie.models._kernels.hierarchy.arrays import RHO_, Model, Prior, Sums
+from coterie.models._kernels.hierarchy.friends import has_friends, mean_of_all
 from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, observe, total_weight
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows.means import Table as Pairs
@@ -31,6 +35,8 @@ class ItemPosterior(NamedTuple):
     items: Ints  # (m,)
     tally: Floats  # (m,) n
     average: Floats  # (m,) y
+    deviation: Floats  # (D,) v; 0 without friends
+    shift: Floats  # (D,) ρ·v
     inverse: Floats  # (m, m) B⁻¹
     pulls: Floats  # (groups, m) α of each group
     chance: Floats  # (groups,) the user's probability of each group
@@ -65,8 +71,37 @@ def mean_payoff(means: Floats, item: int) -> float:
 
 
 @inner
-def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
-    """Return a user's posterior; row -1 is a user without payoffs."""
+def write_deviation(model: Model, pairs: Pairs, row: int, out: Floats) -> None:
+    """Write v of a user with friends."""
+    friends, prior, d = model.friends, model.prior, model.place[arrays.USED]
+    tally, total = np.zeros(d), np.zeros(d)
+    edge = friends.head[row]
+    while edge >= 0:
+        entry = pairs.head[friends.item[edge]]
+        while entry >= 0:
+            tally[1 + pairs.item[entry]] += friends.tally[edge] * pairs.tally[entry]
+            total[1 + pairs.item[entry]] += friends.tally[edge] * pairs.total[entry]
+            entry = pairs.next[entry]
+        edge = friends.next[edge]
+    items = np.flatnonzero(tally) - 1
+    m, mean = len(items), mean_of_all(model, d)
+    both, root, inverse = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
+    off, pulls = np.empty(m), np.empty(m)
+    covary_items(prior.covariance, items, both)
+    for i in range(m):
+        at = 1 + items[i]
+        both[i, i] += prior.noise[arrays.K_] / tally[at]
+        off[i] = total[at] / tally[at] - mean_payoff(mean, items[i])
+    invert(both, m, root, inverse)
+    times(inverse, m, off, pulls)
+    for k in range(d):
+        for i in range(m):
+            out[k] += (prior.covariance[k, 0] + prior.covariance[k, 1 + items[i]]) * pulls[i]
+
+
+@inner
+def item_posterior(model: Model, prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
+    """Return a user's posterior; row -1 is a user without payoffs. Friends count as in the model that decides."""
     m, groups, kappa = 0, prior.groups[0], prior.noise[arrays.K_]
     entry = pairs.head[row] if row >= 0 else -1
     while entry >= 0:
@@ -78,12 +113,18 @@ def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
         items[i], tally[i] = pairs.item[entry], pairs.tally[entry]
         average[i] = pairs.total[entry] / tally[i]
         entry = pairs.next[entry]
+    deviation, shift = np.zeros(prior.means.shape[1]), np.zeros(prior.means.shape[1])
+    if has_friends(model, row):
+        write_deviation(model, pairs, row, deviation)
+        for i in range(len(shift)):
+            shift[i] = model.prior.noise[RHO_] * deviation[i]
     both, root, inverse = np.empty((m, m)), np.empty((m, m)), np.empty((m, m))
     log_terms = 0.0
     covary_items(prior.covariance, items, both)
     for i in range(m):
         both[i, i] += kappa / tally[i]
         log_terms += math.log(tally[i] / kappa) - tally[i] * average[i] * average[i] / kappa
+        average[i] -= mean_payoff(shift, items[i])
     log_terms += invert(both, m, root, inverse)
     pulls, chance, off = np.empty((groups, m)), np.empty(groups), np.empty(m)
     for g in range(groups):
@@ -92,7 +133,9 @@ def item_posterior(prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
         times(inverse, m, off, pulls[g])
         chance[g] = math.log(prior.share[g]) - 0.5 * dot(off, pulls[g], m)
     evidence = normalise(chance, groups) - 0.5 * log_terms
-    return ItemPosterior(items, tally, average, inverse, pulls, chance, np.array([evidence]))
+    return ItemPosterior(
+        items, tally, average, deviation, shift, inverse, pulls, chance, np.array([evidence])
+    )
 
 
 @inner
@@ -146,7 +189,7 @@ def view_with(
         for g in range(groups):
             average = mean_payoff(prior.means[g], item)
             crowd += prior.share[g] * average
-            here = average + dot(crossed, known.pulls[g], m)
+            here = average + mean_payoff(known.shift, item) + dot(crossed, known.pulls[g], m)
             own += known.chance[g] * here
             second += known.chance[g] * here * here
             if known.chance[g] > 1e-6:  # the uncertainty of the group's mean: see `mean_weights`
@@ -169,7 +212,7 @@ def view_with(
 @jit
 def view(model: Model, pairs: Pairs, row: int, numbers: Ints, which: Ints, parts: Floats) -> Floats:
     """Write the parts of each candidate's score; return the user's probability of each group."""
-    known = item_posterior(model.prior, pairs, row)
+    known = item_posterior(model, model.prior, pairs, row)
     view_with(model.prior, known, model.place[arrays.USED], numbers, which, parts)
     return known.chance
 
@@ -205,9 +248,10 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
     variance = condition(prior, known, item, crossed, reach) + prior.noise[arrays.K_]
     n = mean_weights(known, item, reach, values, places)
     chance, total, own = known.chance, 0.0, 0.0
+    shift = mean_payoff(known.shift, item)
     estimates = np.empty(groups)
     for g in range(groups):
-        estimates[g] = mean_payoff(prior.means[g], item) + dot(crossed, known.pulls[g], m)
+        estimates[g] = mean_payoff(prior.means[g], item) + shift + dot(crossed, known.pulls[g], m)
         own += chance[g] * estimates[g]
         off = payoff - estimates[g]
         chance[g] *= math.exp(-0.5 * (off * off) / variance)
@@ -215,7 +259,7 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
     if place[arrays.TRIAL] and m > 0:  # groups can only help users who return
         _compare_trial(model, pairs, row, item, payoff, own)
     visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
-    own_pull = dot(reach, known.average, m)  # the estimate without the part of the population's mean
+    own_pull = shift + dot(reach, known.average, m)  # the estimate without the part of the population's mean
     turned = np.empty(d)
     for g in range(groups):
         weight = chance[g] / total if total > 0.0 else 1.0 / groups
@@ -247,7 +291,8 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
 @inner
 def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: float, own: float) -> None:
     """Add the trial's gain in squared error over the prediction `own` of a payoff."""
-    known, other = item_posterior(model.trial, pairs, row), 0.0
+    known = item_posterior(model, model.trial, pairs, row)
+    other = mean_payoff(known.shift, item)
     for g in range(model.trial.groups[0]):
         here = mean_payoff(model.trial.means[g], item)
         for i in range(len(known.items)):
@@ -259,7 +304,7 @@ def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: floa
 @inner
 def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> None:
     """Add one user to the sums of a pass."""
-    known = item_posterior(prior, pairs, row)
+    known = item_posterior(model, prior, pairs, row)
     m, groups, kappa = len(known.items), prior.groups[0], prior.noise[arrays.K_]
     part = np.empty((m, m))
     for g in range(groups):
@@ -285,13 +330,31 @@ def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> Non
             left += weight * share * share * pull * pull
             for k in range(m):
                 part[i, k] -= weight * pull * known.pulls[g, k]
-        errors += known.tally[i] * (left - known.average[i] * known.average[i])
+        average = known.average[i] + mean_payoff(known.shift, known.items[i])
+        errors += known.tally[i] * (left - average * average)
     _add_items(sums.pools[0], known.items, part)
     payoffs = total_weight(float(model.users.times[row]), model.keep[0])
     sums.total[0] += errors
     sums.total[1] += payoffs
     sums.total[2] += known.evidence[0] - 0.5 * (payoffs * math.log(kappa) + model.users.square[row] / kappa)
     sums.total[3] += 1
+    if has_friends(model, row):
+        _compare_with_friends(model, prior, sums, known)
+
+
+@inner
+def _compare_with_friends(model: Model, prior: Prior, sums: Sums, known: ItemPosterior) -> None:
+    """Add what a user says of ρ: the regression of the averages on v, weighted by information."""
+    m, pull = len(known.items), 0.0
+    said, turned = np.empty(m), np.empty(m)
+    for i in range(m):
+        said[i] = mean_payoff(known.deviation, known.items[i])
+        for g in range(prior.groups[0]):
+            pull += known.chance[g] * said[i] * known.pulls[g, i]
+    times(known.inverse, m, said, turned)
+    precision = dot(said, turned, m)
+    sums.total[4] += pull + model.prior.noise[RHO_] * precision
+    sums.total[5] += precision
 
 
 @inner

@@ -52,7 +52,7 @@ def learn_one(hierarchy: Hierarchy, row: int, contexts: Contexts, position: int,
     few, many, deciding, pairs, _ = hierarchy
     post = make_posterior(many)
     prepare(many, row, post)
-    known = few_items.item_posterior(few.prior, pairs, row if deciding[0] else -1)
+    known = few_items.item_posterior(few, few.prior, pairs, row if deciding[0] else -1)
     learn_with(hierarchy, row, contexts, position, payoff, known, post)
     visit_both(hierarchy)
 
@@ -112,14 +112,16 @@ def play(
     n_candidates = rounds.candidates.shape[1]
     parts, value, chances = np.empty((n_candidates, 6)), np.empty(n_candidates), np.empty(n_candidates)
     post = make_posterior(many)
-    known = few_items.item_posterior(few.prior, pairs, -1)  # recomputed in each round in which `few` decides
+    known = few_items.item_posterior(
+        few, few.prior, pairs, -1
+    )  # recomputed in each round in which `few` decides
     for t in range(so_far[0], len(rounds.who)):
         if few.place[DUE] or many.place[DUE] or not has_room(hierarchy, named[0]):
             return
         so_far[0] = t + 1
         row, which = people.row[rounds.who[t]], rounds.candidates[t]
         if deciding[0]:
-            known = few_items.item_posterior(few.prior, pairs, row)
+            known = few_items.item_posterior(few, few.prior, pairs, row)
             few_items.view_with(few.prior, known, few.place[USED], numbers, which, parts)
         else:
             prepare(many, row, post)

@@ -198,7 +198,8 @@ def learn(
     if place[arrays.TRIAL] and users.times[row] > 0:  # groups can only help users who return
         _compare_trial(model, row, x, target, own)
     visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
-    own_pull = dot(turned, moment, d) / kappa  # x·m without the part of the population's mean
+    # x·m without the part of the population's mean.
+    own_pull = dot(turned, moment, d) / kappa + dot(post.shift, x, d)
     for g in range(groups):
         weight = chance[g] / total if total > 0.0 else 1.0 / groups
         if weight < 1e-6:
@@ -237,7 +238,7 @@ def fade(users: Users, row: int, keep: float) -> None:
 def _compare_trial(model: Model, row: int, x: Floats, target: float, own: float) -> None:
     """Add the trial's gain in squared error over the prediction `own` of a payoff."""
     d, post = model.place[arrays.USED], make_posterior(model)
-    gather(model, row, d, post.gram, post.moment)
+    gather(model, row, d, post.gram, post.moment, post.shift)
     posterior(model.trial, d, post)
     other = 0.0
     for g in range(model.trial.groups[0]):

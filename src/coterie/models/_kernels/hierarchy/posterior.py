@@ -4,6 +4,9 @@ The statistics of a user are S = Σ v x xᵀ, b = Σ v y x and Σ v y². Here v 
 less if the item's effect is uncertain or the pair of user and item has paid before. With forgetting, v is multiplied
 by keep^age, where age counts the user's later payoffs. A posterior is computed when it is needed:
 C = (precision + S/κ)⁻¹ and, in group k, m_k = C (precision·means_k + b/κ).
+
+The prior mean of a user with friends is shifted by s = ρ·v (`friends.py`). So b is b − S·s, the payoffs without that
+part, and s is added to m.
 """
 
 import math
@@ -19,12 +22,14 @@ from coterie.models._kernels.hierarchy.arrays import (
     GAINS_,
     K_,
     LEARNED,
+    RHO_,
     SCALE_,
     TAU_,
     USED,
     Model,
     Prior,
 )
+from coterie.models._kernels.hierarchy.friends import has_friends, write_deviation
 from coterie.models._kernels.jit import inner
 from coterie.models._kernels.spd import dot, invert, times, unpack
 from coterie.models._kernels.users.simd import PANEL
@@ -37,6 +42,7 @@ class Posterior(NamedTuple):
     root: Floats  # (D, D) R with RᵀR = C
     spread: Floats  # (D, D) C
     moment: Floats  # (D,) b
+    shift: Floats  # (D,) s
     mean: Floats  # (GROUPS, D) m of each group
     chance: Floats  # (GROUPS,) the user's probability of each group
 
@@ -62,8 +68,8 @@ def normalise(chance: Floats, groups: int) -> float:
 
 
 @inner
-def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats) -> None:
-    """Write a user's S and b; zeros for row -1."""
+def _gather_own(model: Model, row: int, d: int, gram: Floats, moment: Floats) -> None:
+    """Write a user's S and b without friends; zeros for row -1."""
     for i in range(d):
         moment[i] = 0.0
         for k in range(d):
@@ -76,12 +82,25 @@ def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats) -> None
 
 
 @inner
+def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats, shift: Floats) -> None:
+    """Write a user's S, b and s; zeros for row -1."""
+    _gather_own(model, row, d, gram, moment)
+    shift[:] = 0.0
+    if has_friends(model, row):
+        write_deviation(model, row, d, shift)
+        for i in range(d):
+            shift[i] *= model.prior.noise[RHO_]
+        for i in range(d):
+            moment[i] -= dot(gram[i], shift, d)
+
+
+@inner
 def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, moment: Floats) -> None:
-    """Write S and b of up to PANEL users side by side, filled up with zeros."""
+    """Write S and b of up to PANEL users side by side, filled up with zeros; friends are left out."""
     if last - first < PANEL:
         for lane in range(PANEL):
             row = first + lane if first + lane < last else -1
-            gather(model, row, d, gram[:, :, lane], moment[:, lane])
+            _gather_own(model, row, d, gram[:, :, lane], moment[:, lane])
         return
     packed, at = model.users.gram, 0
     for i in range(d):
@@ -96,7 +115,7 @@ def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, mome
 @inner
 def posterior(prior: Prior, d: int, post: Posterior) -> None:
     """Compute C, its root, and each group's m and probability from `gram` and `moment`. Overwrites `gram`."""
-    gram, root, spread, moment, mean, chance = post
+    gram, root, spread, moment, shift, mean, chance = post
     kappa, groups = prior.noise[K_], prior.groups[0]
     for i in range(d):
         for k in range(d):
@@ -112,6 +131,9 @@ def posterior(prior: Prior, d: int, post: Posterior) -> None:
             math.log(prior.share[g]) + 0.5 * dot(pull, mean[g], d) - 0.5 * dot(prior.means[g], pooled, d)
         )
     normalise(chance, groups)
+    for g in range(groups):
+        for i in range(d):
+            mean[g, i] += shift[i]
 
 
 @inner
@@ -136,7 +158,7 @@ def item_effect(model: Model, item: int) -> tuple[float, float]:
 def prepare(model: Model, row: int, post: Posterior) -> None:
     """Compute a user's posterior; row -1 is a user without payoffs."""
     d = model.place[USED]
-    gather(model, row, d, post.gram, post.moment)
+    gather(model, row, d, post.gram, post.moment, post.shift)
     posterior(model.prior, d, post)
 
 
@@ -146,7 +168,13 @@ def make_posterior(model: Model) -> Posterior:
     groups, d = model.prior.means.shape
     square, line = (d, d), (groups, d)
     return Posterior(
-        np.empty(square), np.empty(square), np.empty(square), np.empty(d), np.empty(line), np.empty(groups)
+        np.empty(square),
+        np.empty(square),
+        np.empty(square),
+        np.empty(d),
+        np.empty(d),
+        np.empty(line),
+        np.empty(groups),
     )
 
 

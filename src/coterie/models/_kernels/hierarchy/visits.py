@@ -10,6 +10,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy import arrays, few_items
 from coterie.models._kernels.hierarchy.arrays import Model, Prior, Sums
+from coterie.models._kernels.hierarchy.friends import has_friends, write_deviation
 from coterie.models._kernels.hierarchy.posterior import gather_panel, total_weight
 from coterie.models._kernels.jit import inner, jit
 from coterie.models._kernels.rows.means import Table as Pairs
@@ -24,8 +25,13 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
     kappa = prior.noise[arrays.K_]
     grams, moment, known = np.empty((d, d, PANEL)), np.empty((d, PANEL)), np.zeros(PANEL)
     gather_panel(model, first, last, d, grams, moment)
+    square, deviation, befriended = np.zeros(PANEL), np.zeros((d, PANEL)), False
     for row in range(first, last):
         known[row - first] = 1.0 if users.times[row] > 0 else 0.0
+        square[row - first] = users.square[row]
+        if users.times[row] > 0 and has_friends(model, row):
+            befriended = True
+            _shift_lane(model, row, row - first, grams, moment, square, deviation)
     work, root, spread = np.empty((d, d, PANEL)), np.empty((d, d, PANEL)), np.empty((d, d, PANEL))
     log_det, found, turned = np.empty(PANEL), np.empty(PANEL), np.empty((d, PANEL))
     for i in range(d):
@@ -93,11 +99,57 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
     for lane in range(PANEL):
         if known[lane] > 0.0:
             row = first + lane
-            sums.total[0] += errors[lane] + users.square[row]
+            sums.total[0] += errors[lane] + square[lane]
             payoffs = total_weight(float(users.times[row]), model.keep[0])
             sums.total[1] += payoffs
-            sums.total[2] += found[lane] - 0.5 * (payoffs * math.log(kappa) + users.square[row] / kappa)
+            sums.total[2] += found[lane] - 0.5 * (payoffs * math.log(kappa) + square[lane] / kappa)
             sums.total[3] += 1
+    if befriended:
+        _compare_with_friends(model, prior, sums, deviation, spread, mean, chance)
+
+
+@inner
+def _shift_lane(
+    model: Model, row: int, lane: int, grams: Floats, moment: Floats, square: Floats, deviation: Floats
+) -> None:
+    """Write what a user's friends say, and take that part from the user's b and Σ v y²."""
+    d, rho, said = (
+        model.place[arrays.USED],
+        model.prior.noise[arrays.RHO_],
+        np.empty(model.place[arrays.USED]),
+    )
+    write_deviation(model, row, d, said)
+    for i in range(d):
+        turned = 0.0
+        for k in range(d):
+            turned += grams[i, k, lane] * rho * said[k]
+        deviation[i, lane] = said[i]
+        square[lane] -= rho * said[i] * (2.0 * moment[i, lane] - turned)
+        moment[i, lane] -= turned
+
+
+@inner
+def _compare_with_friends(
+    model: Model, prior: Prior, sums: Sums, deviation: Floats, spread: Floats, mean: Floats, chance: Floats
+) -> None:
+    """Add what up to PANEL users say of ρ: the regression of their own weights on v, weighted by information.
+
+    The information of a user's payoffs on the prior mean is G = precision − precision·C·precision.
+    """
+    d, rho = model.place[arrays.USED], model.prior.noise[arrays.RHO_]
+    said, turned = np.empty(d), np.empty(d)
+    for lane in range(PANEL):
+        for i in range(d):
+            said[i] = deviation[i, lane]
+        times(prior.precision, d, said, turned)
+        known, pull = dot(said, turned, d), 0.0
+        for i in range(d):
+            for k in range(d):
+                known -= turned[i] * spread[i, k, lane] * turned[k]
+            for g in range(prior.groups[0]):
+                pull += chance[g, lane] * turned[i] * (mean[g, i, lane] - prior.means[g, i])
+        sums.total[4] += pull + rho * known
+        sums.total[5] += known
 
 
 @inner
