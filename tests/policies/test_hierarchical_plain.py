@@ -1,5 +1,6 @@
 """Hierarchical over actions that are not declared, while they have no context: the model of declared actions."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_a_number_that_cannot_be_learned_changes_nothing() -> None:
     policy.learn("ann", "tea", 1.0)
     before = {name: array.tobytes() for name, array in policy.tensors().items()}
     with pytest.raises(Exception, match="expected a word or a finite number"):
-        policy.learn("bob", {"hot": 1e7}, 1.0)
+        policy.learn("bob", {"hot": math.inf}, 1.0)
     assert {name: array.tobytes() for name, array in policy.tensors().items()} == before
 
 

@@ -20,6 +20,7 @@ SEPARATE: tuple[Kind, ...] = ("items", "vectors")  # of policies that do not lea
 OURS = {  # parameters of a constructor that the service sets itself
     "engine": "the service sets it; start with `coterie serve --engine cuda`",
     "floor": "it is the service's `exploration`",
+    "friends": "they are kept per user; set them with `PUT /v1/users/{id}/friends`",
     "n_features": "it is the service's `dimensions`",
     "one_hot": "actions with features and without have a model each",
     "rng": "the service draws from event ids, so that a replay decides alike",
