@@ -21,10 +21,10 @@ from coterie.errors import FileError
 from coterie.evaluation.verdict import FIRST_RUNS, Runs, is_ahead, level_at
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.run.runs import EVERYBODY
-from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, players
+from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, TWINS, players
 from coterie.experiments.study.tuning import paper_grid, settings
 from coterie.policies import POLICIES
-from tests.miniature import real_data
+from tests.miniature import real_data, write_lastfm
 
 ROUNDS = 100  # of a game with shuffled payoffs
 
@@ -67,6 +67,22 @@ def test_who_sees_features_or_ids_plays_with_each() -> None:
         "hierarchical": "both", "cab": "features", "linucb-single": "features", "hier-ts": "features",
         "random": "features", "cab:items=ids": "ids", "linucb-single:items=ids": "ids",
     }  # fmt: skip
+
+
+def test_who_can_do_without_friendships_plays_with_and_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GOBLin needs them; LinUCB does not know them."""
+    write_lastfm(tmp_path)
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    settings = {"verify": False, "n_candidates": 5, "n_rounds": 100, "components": 5}
+    place = open_place("lastfm", settings, Console(stderr=True), None)
+    able, why_not = players(parse_specs("hierarchical,linucb-single,gob-lin:graph=friends"), place)
+    assert [spec.text for spec in able] == [
+        "hierarchical", "linucb-single", "gob-lin:graph=friends", "linucb-single:items=ids",
+        "hierarchical:items=features", "hierarchical:items=features:friends=friends",
+    ]  # fmt: skip
+    assert not why_not
 
 
 def test_a_policy_of_vectors_sees_few_ids_as_unit_vectors() -> None:
@@ -134,12 +150,14 @@ def as_batch(visits: Sequence[Round]) -> Batch:
 
 @pytest.mark.slow
 def test_with_shuffled_payoffs_hardly_any_winner_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most 1 in 100 comparisons names a winner; 5 of 114 would be 4 errors more. Games need their data."""
+    """At most 1 in 100 comparisons names a winner; 6 of 144 would be 4 errors more. Games need their data."""
     monkeypatch.setenv("COTERIE_DATA", os.environ.get("COTERIE_DATA") or str(real_data()))
     specs, named, n_compared = parse_specs("hierarchical,linucb-single,club,random"), 0, 0
-    for name in SHORT:
+    for game in GAMES.values():
+        if game.data in TWINS:
+            continue  # logs of millions of records
         try:
-            place = open_place(GAMES[name].data, {}, Console(stderr=True), None)
+            place = open_place(game.data, dict(game.settings), Console(stderr=True), None)
         except FileError:
             continue
         if getattr(place, "is_log", False):
@@ -152,4 +170,4 @@ def test_with_shuffled_payoffs_hardly_any_winner_is_named(monkeypatch: pytest.Mo
             named += is_ahead(best, others, level=level_at(FIRST_RUNS))
             n_compared += 1
     assert n_compared >= 30
-    assert named <= 4
+    assert named <= 5

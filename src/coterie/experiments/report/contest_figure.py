@@ -8,7 +8,6 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.study.contest import FIRST, RANDOM, Line
 from coterie.experiments.study.paper_figures import PLAIN, plain_style, write_figure
 from coterie.report.page import FAINT, GRID, INK, SERIES
@@ -60,9 +59,7 @@ def _draw(lines: Sequence[Line]) -> Figure:
             colour, size, order = (ink, 6.5, 4) if named else (GREY, 5.5, 2)
             axes.plot(value, place, "o", color=colour, markersize=size, zorder=order)
         for name, above in _labelled(best, rivals):
-            score = line.scores[name]
-            text = f"{score.title} (told friends)" if score.note == FRIENDS else score.title
-            _label(axes, text, (rivals[name], place), above=above, colour=ink)
+            _label(axes, line.scores[name].title, (rivals[name], place), above=above, colour=ink)
         if OURS in dots:
             axes.plot(dots[OURS], place, "o", color=accent, markersize=11, zorder=3)
     axes.axvline(1, color=faint, linewidth=1.2, linestyle=(0, (3, 3)), zorder=1)

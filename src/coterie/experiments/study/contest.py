@@ -2,9 +2,9 @@
 
 A line is a dataset with its number of rounds; for a policy in two folders, the later one counts. If items have
 features and ids, and a policy was also played on features only, the dataset has two lines: in the first all policies
-see features only, in the second each policy sees what works best for it. If a policy that does not need friendships
-was also played with them, there is one more line. A policy without a result in a line has a note that says why, and a
-cell of fewer runs than the line's says how many.
+see features only, in the second each policy sees what works best for it. Policies that are given friendships have a
+line of their own, and are in no other. A policy without a result in a line has a note that says why, and a cell of
+fewer runs than the line's says how many.
 """
 
 import json
@@ -19,7 +19,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.run.specs import NICKNAMES
 from coterie.experiments.run.worlds import whole_of
-from coterie.experiments.study.games import GAMES, NOT_ITS_GAME, NOT_ON_TWINS, SLOW, TWINS
+from coterie.experiments.study.games import why_not_played
 from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.reproduce import TITLES
 from coterie.models.files import written_whole
@@ -29,6 +29,8 @@ FIRST = ("hierarchical", "vw")  # of the columns
 RANDOM = "random"
 NOT_PLAYED = "Not played in the runs that this line is made of."
 TOLD_FRIENDS = " and friends"  # a view's suffix
+GIVEN = "it is given friendships, so it plays in the line with friends"
+NOT_GIVEN = "it takes no friendships"
 BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
 
 
@@ -81,9 +83,9 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         found = _read(folder)
         comparison = found["comparison"]
         key = json.dumps([comparison["world_parameters"], comparison["n_rounds"]], sort_keys=True)
-        known = _not_played(found["dataset"])
         group = groups.setdefault(
-            key, {"numbers": found, "scores": {}, "n_runs": 0, "not_played": dict(known)}
+            key,
+            {"numbers": found, "scores": {}, "n_runs": 0, "not_played": why_not_played(found["dataset"])},
         )
         group["n_runs"] = max(group["n_runs"], len(comparison["seeds"]))
         group["scores"] |= _scores(comparison)
@@ -101,13 +103,6 @@ def read_contest(folders: Sequence[Path]) -> list[Line]:
         numbers = group["numbers"]
         lines += _lines(group, _apart(numbers, first.setdefault(numbers["dataset"], numbers)))
     return lines
-
-
-def _not_played(dataset: str) -> dict[str, str]:
-    """Return who is known not to play a dataset, with the reason."""
-    if dataset in TWINS:
-        return NOT_ON_TWINS
-    return dict.fromkeys(GAMES[dataset].too_slow, SLOW) if dataset in GAMES else {}
 
 
 def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
@@ -146,11 +141,11 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
             continue  # without RAN there is no reference
         title, _, settings = policy["title"].partition(" (")
         chosen = re.search(r"best of \d+: ([\w-]+)", settings)
-        note = FRIENDS if f"={FRIENDS}" in settings else chosen[1] if chosen else ""
+        is_told = f"={FRIENDS}" in settings
+        note = FRIENDS if is_told else chosen[1] if chosen else ""
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         view = "ids" if view == "units" else view
-        if f"{FRIENDS}={FRIENDS}" in settings:
-            view += TOLD_FRIENDS
+        view += TOLD_FRIENDS * is_told
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
         spread = math.nan if value["spread"] is None else value["spread"]
@@ -170,7 +165,7 @@ def _by_run(policy: dict[str, Any], blind: dict[str, Any] | None) -> list[float]
 
 
 def _lines(group: dict[str, Any], apart: str) -> list[Line]:
-    """Return a dataset's line; more if a policy that takes ids or friends, too, also played on features only."""
+    """Return a dataset's line; more if who takes ids, too, also played on features only, or somebody with friends."""
     numbers, scores = group["numbers"], group["scores"]
     comparison = numbers["comparison"]
     is_log = comparison["measure"] == "ctr"
@@ -178,24 +173,23 @@ def _lines(group: dict[str, Any], apart: str) -> list[Line]:
     facts = (is_log, comparison["n_rounds"], group["n_runs"])
     of_both = {name for name, view in scores if view == "both"}
     plain = {name: score for (name, view), score in scores.items() if view == "features"}
-    told = {name: score for (name, view), score in scores.items() if view == f"features{TOLD_FRIENDS}"}
+    told = {name: score for (name, view), score in scores.items() if view.endswith(TOLD_FRIENDS)}
     any_view: dict[str, Score] = {}
     for (name, view), score in scores.items():
         if view.endswith(TOLD_FRIENDS) or (name in of_both and view != "both"):
             continue
         if name not in any_view or score.loss(is_log) < any_view[name].loss(is_log):
             any_view[name] = score
-    views = {"features only": plain, "features and friends": plain | told, "features and ids": any_view}
-    if not told:
-        del views["features and friends"]
-    if not of_both & plain.keys():
-        del views["features and ids"]
-    if len(views) == 1:
-        views = {"": any_view}
-    return [
-        Line(f"{title}, {view}" if view else title, *facts, shown, group["not_played"])
-        for view, shown in views.items()
-    ]
+    views = {"": any_view}
+    if of_both & plain.keys():
+        views = {"features only": plain, "features and ids": any_view}
+    why = group["not_played"] | dict.fromkeys(told, GIVEN)
+    lines = [Line(f"{title}, {view}" if view else title, *facts, shown, why) for view, shown in views.items()]
+    if told:
+        why = group["not_played"] | dict.fromkeys(any_view, NOT_GIVEN)
+        told |= {name: score for name, score in plain.items() if name == RANDOM}
+        lines.append(Line(f"{title}, features and friends", *facts, told, why))
+    return lines
 
 
 def columns(lines: Sequence[Line]) -> list[str]:
@@ -230,7 +224,7 @@ def _row(cells: Sequence[str]) -> str:
 def _cell(line: Line, name: str, notes: dict[str, int], *, is_best: bool) -> str:
     """Return a cell; if there is no score, the number of a note, which `notes` gets."""
     if name not in line.scores:
-        why = line.not_played.get(name) or NOT_ITS_GAME.get(name, NOT_PLAYED)
+        why = line.not_played.get(name, NOT_PLAYED)
         return f"– ({notes.setdefault(why, len(notes) + 1)})"
     score = line.scores[name]
     digits = 4 if line.is_log else 3

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coterie.errors import CoterieError
-from coterie.experiments.run.runs import Run
-from coterie.experiments.run.specs import Spec, parse_spec
+from coterie.experiments.run.runs import FRIENDS, Run
+from coterie.experiments.run.specs import Spec, defaults, parse_spec
 
 N_SETTINGS = 10  # of each rival in tuning
 PLAYERS = (
@@ -27,18 +27,15 @@ NOT_ON_TWINS = {
     "cofiba": "it takes days on millions of records",
     "dccb": "it moves every user's numbers with every record: up to 30 ms each, or more memory than there is",
     "dynucb": "its cost grows with clusters and ids, so it was not played on the largest twin",
-    "gob-lin": "these data have no friendships",
     "sparse-cab": "it is for features",
     **dict.fromkeys(("locb", "bass", "m-cnb", "hier-ts"), VECTORS),
 }
 
 
 SLOW = "it takes more than ten minutes here, so it plays only if it is named"
-# Who does not play because of what it is, unless the numbers of a line say another reason.
-NOT_ITS_GAME = {
-    "sparse-cab": "it is for many features of which few matter to a user",
-    "gob-lin": "these data have no friendships",
-}
+NOT_ITS_GAME = {"sparse-cab": "it is for many features of which few matter to a user"}
+NO_FRIENDS = {"gob-lin": "these data have no friendships"}
+BEFRIENDED = ("lastfm", "delicious")
 
 
 class Game(NamedTuple):
@@ -70,24 +67,38 @@ GAMES: dict[str, Game] = {
 }
 
 
+def why_not_played(dataset: str) -> dict[str, str]:
+    """Return who does not play a dataset because of what it is, with the reason, by name."""
+    found = dict(NOT_ITS_GAME) if dataset in BEFRIENDED else NOT_ITS_GAME | NO_FRIENDS
+    if dataset in TWINS:
+        return found | NOT_ON_TWINS
+    return found | dict.fromkeys(GAMES[dataset].too_slow, SLOW) if dataset in GAMES else found
+
+
 def players(
     specs: Sequence[Spec], place: Any, too_slow: Sequence[str] = (), seed: int = 0
 ) -> tuple[list[Spec], dict[str, str]]:
     """Return those who can play these data, and for the others why not, by name.
 
-    If items have features and ids, who can see one of them only plays with each.
+    If items have features and ids, who can see one of them only plays with each. If there are friendships, who can do
+    without them also plays on features alone, and on features with them.
     """
     able, why_not = [], dict.fromkeys(too_slow, SLOW)
+    known = {} if hasattr(place, FRIENDS) else NO_FRIENDS
     specs = [spec for spec in specs if spec.text.split(":")[0] not in too_slow]
     has_both = place.n_features is not None and getattr(place, "has_ids", False)
     has_both = has_both and not getattr(place, "has_contexts", False)  # there, ids say nothing of the example
     also = [parse_spec(f"{spec.text}:items=ids") for spec in specs if has_both and spec.text in EITHER]
+    if hasattr(place, FRIENDS):
+        views = ("items=features", f"items=features:{FRIENDS}={FRIENDS}")
+        takers = [spec for spec in specs if FRIENDS in defaults(spec.name)]
+        also += [parse_spec(f"{spec.text}:{view}") for spec in takers for view in views]
     for spec in [*specs, *also]:
         name = spec.text.split(":")[0]
         try:
             Run.of(spec, place, seed, 1).make_policy()
         except CoterieError as error:
-            why_not[name] = str(error)
+            why_not[name] = known.get(name, str(error))
         else:
             able.append(spec)
     return able, why_not

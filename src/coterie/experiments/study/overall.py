@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.study.contest import FIRST, Line, Score, columns
 
 LEVEL = 0.05
@@ -179,16 +178,29 @@ def first_page(lines: Sequence[Line]) -> str:
 
 
 def where_not(lines: Sequence[Line]) -> str:
-    """Return the tests in which another policy loses less, with both numbers, one sentence per policy."""
+    """Return where another policy is ahead, with both numbers; first where clearly so, a sentence per policy."""
     ours = FIRST[0]
-    found: dict[str, list[str]] = {}
+    clear, others = dict[str, list[str]](), []
     for line in lines:
         best = line.best()
         if ours not in line.scores or best is None or best == ours:
             continue
-        score, digits = line.scores[best], 4 if line.is_log else 3
-        knows = ", which is given the graph of friends," if score.note == FRIENDS else ""
-        verb = "earns more" if line.is_log else "loses less"
-        numbers = f"({score.mean:.{digits}f} against {line.scores[ours].mean:.{digits}f})"
-        found.setdefault(f"{score.title}{knows} {verb} on", []).append(f"{line.title} {numbers}")
-    return " ".join(f"{who} {', on '.join(where)}." for who, where in found.items()) or "It wins everywhere."
+        title, where = line.scores[best].title, f"{line.title} {_both(line, best, ours)}"
+        if is_clearly_behind(line, ours):
+            verb = "earns more" if line.is_log else "loses less"
+            clear.setdefault(f"{title} {verb} on", []).append(where)
+        else:
+            others.append(f"{title} on {where}")
+    found = [f"{who} {', on '.join(where)}." for who, where in clear.items()]
+    found += [f"Ahead, but not clearly: {', '.join(others)}."] if others else []
+    return " ".join(found) or "It wins everywhere."
+
+
+def _both(line: Line, best: str, other: str) -> str:
+    """Return the numbers of two policies; with one more digit if they look equal."""
+    values = line.scores[best].mean, line.scores[other].mean
+    digits = 4 if line.is_log else 3
+    first, second = (f"{value:.{digits}f}" for value in values)
+    if first == second:
+        first, second = (f"{value:.{digits + 1}f}" for value in values)
+    return f"({first} against {second})"
