@@ -1,7 +1,7 @@
 """Forks services quickly: the imports are paid once, so that hundreds of kills take minutes, not hours.
 
-Reads lines with a store each. For each it forks a child that serves, and that prints its process id and, like every
-service, where it listens.
+Reads lines with a port and a store each. For each it forks a child that serves, and that prints its process id and,
+like every service, where it listens.
 """
 
 import os
@@ -20,13 +20,13 @@ def main() -> None:
     warm_up(Config(policy="linucb"))
     print("ready", flush=True)
     for line in sys.stdin:
-        store = line.strip()
+        port, _, store = line.strip().partition(" ")
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             print(os.getpid(), flush=True)
             settings = read_settings(
-                port=0, store=store, snapshot_every="150", log_level="error", config={"wait": 1.0}
+                port=int(port), store=store, snapshot_every="150", log_level="error", config={"wait": 1.0}
             )
             serve(settings)
             os._exit(0)

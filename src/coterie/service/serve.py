@@ -16,7 +16,7 @@ from coterie.engines.address import open_engine
 from coterie.errors import ParameterError
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.http.connections import Connections, make_room_for
+from coterie.service.http.connections import Connections, Server, make_room_for
 from coterie.service.http.guard import Guard
 from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_settings
 from coterie.service.http.origins import for_pages, read_origins
@@ -88,7 +88,7 @@ def serve_on(
         ws="none",
         lifespan="on",
     )
-    uvicorn.Server(config).run(sockets)
+    Server(config).run(sockets)
     if coordinator.failure is not None:
         raise coordinator.failure
     if not coordinator.saved:

@@ -1,17 +1,21 @@
 """R9: a graceful stop drains, syncs, snapshots and exits 0 within its limit."""
 
 import asyncio
+import signal
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
 
-from coterie.bench.service.loadtest import Plan, Tally, lost, press
+from coterie.bench.service.loadtest import Plan, Tally, lost, press, request_bytes
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
-from tests.service.process import service
+from tests.service.process import PATIENCE, service
 
 
 def test_a_stop_under_load_finishes_what_it_accepted(tmp_path: Path) -> None:
@@ -37,6 +41,39 @@ def test_a_stop_under_load_finishes_what_it_accepted(tmp_path: Path) -> None:
         assert position == store.bounds()[1]
         restored = snapshot.restore(state, None, store.piece)
         assert snapshot.dump(restored) == snapshot.dump(recover(store, from_empty=True))
+
+
+def answered(opened: socket.socket) -> int:
+    """Read a whole answer, and return its status."""
+    answer = HTTPResponse(opened)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
+def test_a_stop_answers_requests_that_have_arrived_and_were_not_read(tmp_path: Path) -> None:
+    """A proxy gets a reset otherwise, and cannot know whether its request was done."""
+    with service("--store", str(tmp_path / "log.db")) as running, ExitStack() as stack:
+        host = running.url.removeprefix("http://")
+        place = ("127.0.0.1", int(host.rpartition(":")[2]))
+
+        def ask(opened: socket.socket, event: str) -> None:
+            body = f'{{"eventId": "{event}", "actions": [{{"id": "a"}}, {{"id": "b"}}]}}'.encode()
+            opened.sendall(request_bytes("POST", "/v1/rank", body, host, None))
+
+        kept = stack.enter_context(socket.create_connection(place, PATIENCE))
+        ask(kept, "first")
+        assert answered(kept) == 201
+        running.process.send_signal(signal.SIGSTOP)
+        ask(kept, "second")
+        new = [stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(20)]
+        for number, one in enumerate(new):
+            ask(one, f"new {number}")
+        running.process.terminate()
+        running.process.send_signal(signal.SIGCONT)
+        for one in (kept, *new):
+            assert answered(one) == 201
+        assert running.process.wait(PATIENCE) == 0
 
 
 def test_strangers_are_not_served_without_a_key(tmp_path: Path) -> None:

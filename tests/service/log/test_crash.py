@@ -6,11 +6,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 import psycopg
@@ -28,12 +30,16 @@ ROOT = SOURCE.parent
 LIVES = 50  # of services on one store
 PATIENCE = 300  # seconds, on a machine with other things to do
 
-Start = Callable[[str], tuple[int, int]]
+
+class Start(Protocol):
+    """Starts a service on a store, and returns its port and its process id."""
+
+    def __call__(self, store: str, port: int = 0) -> tuple[int, int]: ...
 
 
 @contextmanager
 def host() -> Iterator[Start]:
-    """Yield what starts a service on a store, and returns its port and its process id."""
+    """Yield what starts services; a service that does not begin ends all of it, so that nobody waits for ever."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.service.crash_host"],
         cwd=ROOT,
@@ -45,13 +51,19 @@ def host() -> Iterator[Start]:
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def start(store: str) -> tuple[int, int]:
+    def start(store: str, port: int = 0) -> tuple[int, int]:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(f"{store}\n")
+        process.stdin.write(f"{port} {store}\n")
         process.stdin.flush()
-        child = int(process.stdout.readline())
-        said = process.stdout.readline()
+        late = threading.Timer(PATIENCE, process.kill)
+        late.start()
+        try:
+            child = int(process.stdout.readline())
+            said = process.stdout.readline()
+        finally:
+            late.cancel()
+        assert "listening" in said, "the service did not begin"
         return int(said.rpartition(":")[2]), child
 
     try:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import final
+from typing import Self, final
 
 import msgspec
 
@@ -63,7 +63,7 @@ class Evaluations:
     async def start(self) -> None:
         """Read the stored jobs, and run those that are not finished."""
         await self.refresh()
-        look = repeat(self._look, LOOK_EVERY, "reading the evaluations")
+        look = repeat(self.look, LOOK_EVERY, "reading the evaluations")
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(look)]
 
     async def stop(self) -> None:
@@ -91,9 +91,11 @@ class Evaluations:
             self._run.end()
         self._waiting.set()
 
-    async def _look(self) -> None:
+    async def look(self) -> Self:
+        """Read what other services have stored by now, and return itself; while the store is away, what is known."""
         with suppress(PassingError):  # the coordinator says so
             await self.refresh()
+        return self
 
     def every(self, kind: JobKind) -> list[Job]:
         """Return all jobs of a kind, the newest first."""
@@ -108,6 +110,7 @@ class Evaluations:
 
     async def make(self, job: Job) -> Job:
         """Store a job and queue it; if anything is wrong, nothing is stored."""
+        await self.look()
         self._check(job)
         await asyncio.to_thread(check_policies, job.policies, self.coordinator.bandit.config)
         self._check(job)  # again: there may be other jobs by now
@@ -140,7 +143,7 @@ class Evaluations:
 
     async def delete(self, kind: JobKind, name: str) -> None:
         """Delete a job, and end it if it runs."""
-        job = self.find(kind, name)
+        job = (await self.look()).find(kind, name)
         del self.jobs[job.key]  # at once, so that its process does not store it again
         try:
             await self._store(lambda: self.coordinator.store.drop_evaluation(_name(job)))
@@ -152,7 +155,7 @@ class Evaluations:
 
     async def apply(self, name: str, policy: str) -> Job:
         """Apply one of the evaluated policies; it first learns the log."""
-        job = self.find("evaluation", name)
+        job = (await self.look()).find("evaluation", name)
         if job.status != "done":
             raise Problem(
                 409, "not_evaluated", f"evaluation {name!r} is {job.status}; apply one that is done"

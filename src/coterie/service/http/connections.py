@@ -11,10 +11,13 @@ checks `max-headers` only when the headers are complete.
 import asyncio
 import ipaddress
 import resource
+import select
+import socket
 from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Any, Literal, cast
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coterie.service.http.access import CONNECTION
@@ -27,6 +30,8 @@ from coterie.service.settings import Settings
 OTHER_FILES = 64  # descriptors for the store, the log and libraries
 RESERVE = 16  # connections beyond max-connections, for one probe each
 RESERVE_WITHIN = 1.0  # seconds for the headers of a probe there
+TURNS = 1000  # of the event loop, in which connections are accepted that came before a stop
+READ = 10  # turns in which what they have sent is read
 CHUNK = 262_144  # bytes that one read may return, possibly with the end of the request before
 
 Waiting = Literal["headers", "body", "reading"]  # what the service waits for
@@ -304,6 +309,27 @@ class Connection(HttpToolsProtocol):
         self._shared.metrics.cut_off.labels(what).inc()
         self._waiting = what
         self._cut_off(408, "too_slow", f"the {what} did not arrive in time")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which at its stop also answers what has arrived and was not read yet."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections that wait for it, take no more, and read what all have sent; then end."""
+        waiting = select.poll()
+        for one in sockets or []:
+            waiting.register(one, select.POLLIN)
+        for _ in range(TURNS):
+            if not waiting.poll(0):
+                break
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        for one in sockets or []:
+            one.close()
+        for _ in range(READ):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
 
 
 def make_room_for(connections: int) -> int:

@@ -113,7 +113,7 @@ async def apply(body: RawBody, state: State) -> Response[None]:
     sent = read(body, Reference, "BadRequest")
     name = BACK.get(sent.policy_name, sent.policy_name)
     with contract_errors():
-        job: Job = state.evaluations.find("evaluation", sent.evaluation_id)
+        job: Job = (await state.evaluations.look()).find("evaluation", sent.evaluation_id)
         one = job.policy(name)
         if one is not None and one.arguments and job.status == "done":
             mapped = await change_policy(state.coordinator, PolicyContract(one.name, one.arguments))
@@ -202,19 +202,21 @@ def _shared_routes(path: str, kind: JobKind, forms: Forms, missing: str) -> list
     @get(in_path(path), opt=READ)
     async def list_all(state: State) -> list[dict[str, Any]]:
         """List all, without their results."""
-        return [forms.first(job, False) for job in state.evaluations.every(kind)]
+        return [forms.first(job, False) for job in (await state.evaluations.look()).every(kind)]
 
     @get(path, opt=READ)
     async def list_page(state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
         """List them in pages, as the last version does."""
-        return _page([forms.last(job, False) for job in state.evaluations.every(kind)], request)
+        return _page(
+            [forms.last(job, False) for job in (await state.evaluations.look()).every(kind)], request
+        )
 
     @get(one, opt=READ)
     async def show(job_id: FromPath[str], state: State, request: Request[Any, Any, Any]) -> dict[str, Any]:
         """Show one with its result."""
         path = request.scope["path"]
         with contract_errors(missing):
-            job = state.evaluations.find(kind, decode_id(job_id))
+            job = (await state.evaluations.look()).find(kind, decode_id(job_id))
         if kind == "importance" or names_version(path):
             return forms.of(job, path)
         return last_form(job, asked=read_aggregation(request.query_params))

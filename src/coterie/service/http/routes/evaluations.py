@@ -84,7 +84,7 @@ def told(job: Job, whole: bool = True) -> EvaluationAnswer:
 @get("/v1/evaluations", opt=READ, operation_id="list_evaluations")
 async def list_evaluations(state: State) -> EvaluationsAnswer:
     """List the evaluations, the newest first, without their results."""
-    evaluations: Evaluations = state.evaluations
+    evaluations: Evaluations = await state.evaluations.look()
     return EvaluationsAnswer([told(job, whole=False) for job in evaluations.every("evaluation")])
 
 
@@ -115,7 +115,7 @@ async def make_evaluation(evaluation_id: PathId, body: RawBody, state: State) ->
 @get("/v1/evaluations/{evaluation_id:str}", opt=READ, operation_id="show_evaluation")
 async def show_evaluation(evaluation_id: PathId, state: State) -> EvaluationAnswer:
     """Show an evaluation, with its result if it is done."""
-    return told(state.evaluations.find("evaluation", decode_id(evaluation_id)))
+    return told((await state.evaluations.look()).find("evaluation", decode_id(evaluation_id)))
 
 
 @delete("/v1/evaluations/{evaluation_id:str}", opt=ADMIN, status_code=204, operation_id="delete_evaluation")
