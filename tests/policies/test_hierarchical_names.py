@@ -165,6 +165,28 @@ def test_without_exploring_the_best_estimate_is_taken() -> None:
     assert policy.explain("ann", [{"x": 1}, {"y": 1}]).probability.tolist() == [1.0, 0.0]
 
 
+def test_contributions_right_after_a_decision_are_those_that_are_computed_anew() -> None:
+    policy, shown = Hierarchical(), [Action(name) for name in "abc"]
+    candidates = policy.read(shown)
+    for k in range(30):
+        policy.learn(f"user-{k % 3}", shown[k % 3], float(k % 2))
+        policy.decide("user-1", candidates)
+        for user in ("user-1", "user-2"):  # the latter was not decided for
+            after = [policy.contributions(user, candidates, i) for i in range(3)]
+            assert after == [policy.contributions(user, policy.read(shown), i) for i in range(3)]
+        policy.decide("user-1", candidates)
+        policy.learn("user-1", shown[0], 1.0)
+        assert policy.contributions("user-1", candidates, 0) == policy.contributions(
+            "user-1", policy.read(shown), 0
+        )
+        if k == 20:
+            policy.decide("user-1", candidates)
+            policy.drop("user-1")
+            assert policy.contributions("user-1", candidates, 0) == policy.contributions(
+                "user-1", policy.read(shown), 0
+            )
+
+
 def test_contributions_are_the_largest_parts() -> None:
     policy = Hierarchical()
     shown = Action("tea", {"hot": 1.0, "sweet": 0.1}, {"cold day": 1.0})

@@ -65,6 +65,26 @@ def test_a_whole_request_is_not_cut_off_however_long_its_answer_takes(tmp_path: 
     asyncio.run(go())
 
 
+def test_an_answer_that_is_written_in_one_piece_is_what_uvicorn_writes(tmp_path: Path) -> None:
+    """uvicorn's own way is taken by HTTP/1.0, whose connection ends with the answer."""
+
+    async def go() -> None:
+        async with running(tmp_path) as (connect, _):
+            found = []
+            for version in (b"HTTP/1.1", b"HTTP/1.0"):
+                wire = await connect()
+                told = await ask(wire, rank().replace(b"HTTP/1.1", version))
+                head, _, body = told.partition(b"\r\n\r\n")
+                assert b"content-length: %d" % len(body) in head
+                status, *headers = head.split(b"\r\n")
+                assert status == b"HTTP/1.1 201 Created"
+                found.append(sorted(line for line in headers if not line.startswith(b"content-length")))
+                wire[1].close()
+            assert found[1] == sorted([*found[0], b"connection: close"])
+
+    asyncio.run(go())
+
+
 def rank(key: str | None = None, length: int | None = None) -> bytes:
     """Return a rank, with a key if there is one; a `length` beyond its own makes it a half-sent one."""
     body = b'{"user": "ann", "actions": [{"id": "a"}]}'

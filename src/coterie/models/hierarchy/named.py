@@ -88,6 +88,9 @@ class NamedModel:
         self.effects = Effects(slots)
         self.most = slots * EFFECT  # bytes of the users in `plain`
         self.crossed = False  # whether the effects learn, and `plain` no more
+        # What `plain` last said of whom and of which candidates, until something changes: whoever asks for a
+        # decision's parts does it next.
+        self._said: tuple[Hashable, Encoded | None, Iterable[Floats]] = None, None, ()
 
     def read(self, contexts: Any) -> tuple[Any, Encoded]:
         return read_actions(contexts)
@@ -98,7 +101,8 @@ class NamedModel:
     def score(self, user: Hashable, candidates: Encoded, explore: float, floor: float) -> Scored:
         if not (self.crossed or len(candidates.hashed.context)):
             found, none = self.plain.score(user, candidates, explore, floor), np.zeros(len(candidates))
-            population, own, effect, pair = (found.parts.get(name, none) for name in PARTS)
+            population, own, effect, pair = values = [found.parts.get(name, none) for name in PARTS]
+            self._said = user, candidates, values
             parts = {"population": population, "action": effect, "context": none, "user": own + pair}
             return found._replace(parts=parts)
         population, action, own = self._offset(user, candidates)
@@ -124,14 +128,18 @@ class NamedModel:
         found = self.effects.largest(user, candidates, k, most) if self.crossed else []
         sums = {(part.kind, part.action, part.context): part.value for part in found}
         if self.plain.learned or not self.crossed:
-            values = self.plain.estimates(user, candidates[k])[:, 0].tolist()
-            for kind, action, value in zip(KNOWN, [-1, -1, 0, 0], values, strict=True):
+            asked, seen, values = self._said
+            if seen is not candidates or asked != user:
+                values = self.plain.estimates(user, candidates)
+            said = [float(part[k]) for part in values]
+            for kind, action, value in zip(KNOWN, [-1, -1, 0, 0], said, strict=True):
                 if value or kind == "population":
                     sums[kind, action, -1] = sums.get((kind, action, -1), 0.0) + value
         found = [EffectPart(*place, value) for place, value in sums.items()]
         return sorted(found, key=lambda part: -abs(part.value))[:most]
 
     def learn(self, user: Hashable, one: Encoded, payoff: float, now: int) -> None:
+        self._said = None, None, ()
         names, values = self.columns.new_in(one)
         crossed = self.crossed or len(one.hashed.context) > 0 or not self._has_room(len(names))
         if crossed:
@@ -164,6 +172,7 @@ class NamedModel:
             (self.effects if self.crossed else self.plain).add(user)
 
     def set_friends(self, user: Hashable, friends: Mapping[Hashable, float]) -> None:
+        self._said = None, None, ()
         self.plain.set_friends(user, friends)
 
     def friends_of(self, user: Hashable) -> dict[Hashable, float]:
@@ -173,6 +182,7 @@ class NamedModel:
         known = [user in self.plain.roster, user in self.effects.users]
         if not any(known):
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
+        self._said = None, None, ()
         if known[0]:
             self.plain.drop(user)
         if known[1]:
@@ -236,6 +246,7 @@ class NamedModel:
     def _take(self, fresh: "NamedModel") -> None:
         if fresh.plain.many.n_used != 1 + len(fresh.columns.hashes):
             raise FileError("the columns of features in the model file contradict each other")
+        self._said = None, None, ()
         self.columns, self.plain, self.effects = fresh.columns, fresh.plain, fresh.effects
         self.crossed = fresh.crossed
 

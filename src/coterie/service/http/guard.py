@@ -18,6 +18,7 @@ from coterie.service.http.access import (
     wanted,
 )
 from coterie.service.http.compatible import IN_PATH, is_compatible
+from coterie.service.http.connections import write_whole
 from coterie.service.http.error_answers import send_error
 from coterie.service.http.keys import SCOPES, Keyring
 from coterie.service.http.limits import Rate
@@ -40,6 +41,7 @@ HEADERS = [
 ]
 POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 ANSWER = [(b"content-type", b"application/json"), *HEADERS, POLICY]
+LINES = b"".join(b"%b: %b\r\n" % pair for pair in ANSWER)
 
 
 Pair = tuple[bytes, bytes]
@@ -114,11 +116,7 @@ class Guard:
             return
         check_access(scope, direct.opt)
         content, more = await direct.answer(await read_body(watched.receive), event, scope)
-        if content is None:
-            headers = [*more, *HEADERS, POLICY]
-        else:
-            headers = [*ANSWER, (b"content-length", b"%d" % len(content)), *more]
-        await watched.answer(direct.status, headers, content or b"")
+        await watched.answer(direct.status, content, more)
 
     def _count(self, scope: Any, status: int, seconds: float, began: int) -> None:
         """Count an answer, and log it if that is wanted."""
@@ -206,11 +204,17 @@ class Watched:
             message["headers"] = headers
         await self._send(message)
 
-    async def answer(self, status: int, headers: list[Pair], body: bytes) -> None:
-        """Send a whole answer, whose headers are complete."""
+    async def answer(self, status: int, content: bytes | None, more: list[Pair]) -> None:
+        """Send a whole answer of a direct route."""
         self.status = status
+        if content is not None and not more and write_whole(self._send, status, LINES, content):
+            return
+        if content is None:
+            headers = [*more, *HEADERS, POLICY]
+        else:
+            headers = [*ANSWER, (b"content-length", b"%d" % len(content)), *more]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send({"type": "http.response.body", "body": content or b"", "more_body": False})
 
 
 def _sent_key(headers: Mapping[bytes, bytes]) -> bytes | None:
