@@ -101,6 +101,18 @@ def test_a_reward_may_have_parts(kind: Any, proxy: Proxy) -> None:
             client.reward(ranked, parts={"clicked": 1.0})
 
 
+def test_a_user_is_given_friends(kind: Any, proxy: Proxy) -> None:
+    with kind(proxy.url, **PATIENT) as client:
+        proxy.faults.extend(["answer lost"])
+        assert client.set_friends("a/b", ["bob", "carl"]) == {"bob": 1.0, "carl": 1.0}
+        assert client.set_friends("bob", {"dora": 2.0}) == {"dora": 2.0}
+        assert client.set_friends("a/b", []) == {}
+        with pytest.raises(ParameterError, match="friends is the text 'bob'"):
+            client.set_friends("ann", "bob")
+        with pytest.raises(ServiceError, match="own friends"):
+            client.set_friends("ann", ["ann"])
+
+
 def test_a_reward_may_have_the_real_cost(kind: Any, proxy: Proxy) -> None:
     with kind(proxy.url, **PATIENT) as client:
         ranked = client.rank("bob", [{"id": "large", "cost": 0.5}])
@@ -216,7 +228,15 @@ def test_both_clients_have_the_same_methods() -> None:
         return {name: str(inspect.signature(one)) for name, one in found if not name.startswith("_")}
 
     assert methods(Client) == methods(AsyncClient)
-    assert methods(Client).keys() == {"rank", "reward", "reward_many", "activate", "explain", "close"}
+    assert methods(Client).keys() == {
+        "rank",
+        "reward",
+        "reward_many",
+        "activate",
+        "set_friends",
+        "explain",
+        "close",
+    }
 
 
 def test_the_package_of_the_client_alone_needs_neither_numpy_nor_the_rest_of_coterie(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from coterie.service.ids import SLOT
 CONNECTIONS, USERS = 6, 4  # users of each connection
 POLICIES = ("hierarchical", "linucb")
 
-Kind = Literal["rank", "again", "slots", "reward", "forget", "configure"]
+Kind = Literal["rank", "again", "slots", "reward", "forget", "friends", "configure"]
 
 
 @dataclass
@@ -85,6 +85,10 @@ class Sender:
         user = f"user-{self.number}-{self.rng.randrange(USERS)}"
         if chance < 0.04:
             return Request("forget", "DELETE", f"/v1/users/{user}", None, user)
+        if chance < 0.06 and self.number:
+            names = [f"user-{self.number}-{k}" for k in range(USERS)]
+            friends = [name for name in names if name != user and self.rng.random() < 0.5]
+            return Request("friends", "PUT", f"/v1/users/{user}/friends", {"friends": friends}, user)
         if chance < 0.08 and self.number == 0:
             return self._configure()
         if self.open and chance < 0.45:
@@ -150,6 +154,8 @@ class Sender:
             assert (status, outcome in ("applied", "duplicate", "late")) == (200, True), said
             if outcome != "late":
                 facts.rewarded.add(event)
+        elif request.kind == "friends":
+            assert status in (200, 422), said  # not every policy uses friends
         elif request.kind == "forget":
             assert status in (204, 404), said
             facts.forgot(user)

@@ -199,6 +199,15 @@ def activate_call(event: Event) -> Call[bool]:
     return Call("POST", f"{_path(event)}/activate", None, lambda told: told["outcome"] == "activated", known)
 
 
+def friends_call(user: str, friends: Sequence[str] | Mapping[str, float]) -> Call[dict[str, float]]:
+    """Return the request that gives a user these friends and no others."""
+    if isinstance(friends, str):
+        raise ParameterError(f"friends is the text {friends!r}, expected ids or a mapping of ids to weights")
+    told = dict(friends) if isinstance(friends, Mapping) else [*friends]
+    path = f"/v1/users/{quote(user, safe='')}/friends"
+    return Call("PUT", path, _json({"friends": told}), lambda told: dict(told["friends"]))
+
+
 def explain_call(event: Event) -> Call[dict[str, Any]]:
     """Return the request of a decision with its reasons."""
     return Call("GET", _path(event), None, dict)

@@ -20,6 +20,7 @@ from coterie.client.calls import (
     activate_call,
     connection,
     explain_call,
+    friends_call,
     rank_call,
     reward_call,
 )
@@ -118,6 +119,10 @@ class Client(_Connected):
         """Say that a deferred decision was shown; returns whether the event is known."""
         return self._send(activate_call(event))
 
+    def set_friends(self, user: str, friends: Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+        """Make these the friends of a user, and no others; returns them with their weights. Needs the scope admin."""
+        return self._send(friends_call(user, friends))
+
     def explain(self, event: Event) -> dict[str, Any]:
         """Return a decision with its reasons; the key needs the scope read."""
         return self._send(explain_call(event))
@@ -208,6 +213,10 @@ class AsyncClient(_Connected):
     async def activate(self, event: Event) -> bool:
         """Say that a deferred decision was shown; returns whether the event is known."""
         return await self._send(activate_call(event))
+
+    async def set_friends(self, user: str, friends: Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+        """Make these the friends of a user, and no others, as `Client.set_friends` does."""
+        return await self._send(friends_call(user, friends))
 
     async def explain(self, event: Event) -> dict[str, Any]:
         """Return a decision with its reasons; the key needs the scope read."""

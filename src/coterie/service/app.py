@@ -89,7 +89,7 @@ async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return the OpenAPI document."""
     state = request.app.state
     if "document" not in state:
-        bodies = decisions.BODIES | configuration.BODIES | evaluation_routes.BODIES
+        bodies = decisions.BODIES | configuration.BODIES | evaluation_routes.BODIES | users.BODIES
         state["document"] = document(request.app, bodies)
     return Response(state["document"], media_type="application/json")
 

@@ -12,7 +12,7 @@ from coterie.models import features, ranges
 from coterie.models.encoded import LARGEST_ACTION, MOST_CROSSES
 from coterie.policies.hierarchical import MOST_SLOTS, SLOTS
 from coterie.service import ids
-from coterie.service.core import statistics
+from coterie.service.core import edges, statistics
 from coterie.service.evaluations import importance, job_queue, time_series
 from coterie.service.exchange.dsjson import LONGEST_ID
 from coterie.service.figures import curve, exploring, latest, resemblance
@@ -54,6 +54,7 @@ FIXED = {
     "a reward": most(decisions.RewardBody, "value"),
     "a feature's value, flattened": ranges.LARGEST,
     "the smallest feature's value": ranges.TINY,
+    "friends of a user": edges.MOST,
     "a policy's parameter": ranges.MOST_SET,
     "a number in a model file": ranges.MOST_STORED,
     "the smallest number in a model file": ranges.LEAST_STORED,

@@ -274,6 +274,10 @@ class Coordinator:
 
         await self._write(learn, long=True)
 
+    async def befriend(self, user: str, friends: Mapping[str, float]) -> None:
+        """Give a user these friends, with the weights of the edges, and no others."""
+        await self._write(lambda: self.bandit.befriend(user, friends, self.clock()), long=True)
+
     async def reset(self) -> None:
         """Empty the model; the log stays."""
         await self._write(lambda: self.bandit.reset(self.clock()))

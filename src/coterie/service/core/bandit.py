@@ -18,6 +18,7 @@ from coterie.data.logs.interactions import SHARED
 from coterie.errors import FileError, UnavailableError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
+from coterie.service.core import edges
 from coterie.service.core.budget import Spending, is_tight, with_budget
 from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import Asked, decide, read_candidates
@@ -30,6 +31,7 @@ from coterie.service.core.policy_config import KINDS, Kind, check_config, same_m
 from coterie.service.core.question import Question
 from coterie.service.core.records import (
     Activate,
+    Befriend,
     Configure,
     Drained,
     Forget,
@@ -321,6 +323,15 @@ class Bandit:
         number = self.number_of(user)
         self._emit(Observe(self._at(at), number, value, item, x, hashed), {number: user})
 
+    def befriend(self, user: str, friends: Mapping[str, float], at: int) -> None:
+        """Give a user these friends, with the weights of the edges, and no others."""
+        edges.check(self, user, friends)
+        at, numbers = self._at(at), self._numbers_of([user, *friends])
+        record = Befriend(
+            at, numbers[user], tuple(map(numbers.__getitem__, friends)), tuple(friends.values())
+        )
+        self._emit(record, {number: name for name, number in numbers.items()})
+
     def reset(self, at: int) -> None:
         """Empty the model."""
         self._emit(Reset(self._at(at)))
@@ -352,6 +363,16 @@ class Bandit:
         if number is not None:
             return number
         return self.next_user if self.draft is None else self.draft.number_of(user, self.next_user)
+
+    def _numbers_of(self, users: Sequence[str]) -> dict[str, int]:
+        """Return the numbers of different users; new ones get the next numbers, one after the other."""
+        free = new = self.number_of("")
+        found: dict[str, int] = {}
+        for user in users:
+            number = self.number_of(user)
+            found[user] = number if number < free else new
+            new += number >= free
+        return found
 
     def _at(self, at: int) -> int:
         """Return the time for the next record, after ending the waits that are over by then.
@@ -417,6 +438,8 @@ class Bandit:
             user.earned += record.value
             paid = Paid(record.item, record.x, record.hashed)
             self._learn(record.user, paid, record.value, f"the payoff of user {record.user}")
+        elif isinstance(record, Befriend):
+            self._apply_befriend(record)
         elif isinstance(record, Configure):
             self._apply_configure(record)
         elif isinstance(record, Import):
@@ -559,6 +582,20 @@ class Bandit:
         self.scrub.append(record.user)
         if record.user in self.users:
             self._drop(record.user)
+
+    def _apply_befriend(self, record: Befriend) -> None:
+        self._see(record.user, record.at)  # first, so that no new friend takes this user's place
+        for number in record.friends:
+            if number not in self.users:
+                self._see(number, record.at)
+        pairs = zip(record.friends, record.weights, strict=True)
+        friends = {number: weight for number, weight in pairs if number in self.users}
+        try:
+            self.policies.befriend(record.user, friends, self.config)
+        except PASSED_ON:
+            raise
+        except Exception as error:
+            self._skip(f"the friends of user {record.user}", error)
 
     def _apply_configure(self, record: Configure) -> None:
         old, new = self.config, record.config

@@ -1,8 +1,8 @@
 """The policies in force, and what a payoff teaches them."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import final
+from typing import cast, final
 
 import numpy as np
 from safetensors.numpy import load
@@ -11,11 +11,11 @@ from coterie.errors import CoterieError, FileError
 from coterie.models.encoded import Encoded
 from coterie.models.features import cross, hash_actions
 from coterie.models.files import Tensors, unpack_ids
-from coterie.policies import Policy
+from coterie.policies import Hierarchical, Policy
 from coterie.policies.cab import Engine
 from coterie.service.core.encoding import encode_action
 from coterie.service.core.events import Paid
-from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_ids, takes_names
+from coterie.service.core.policy_config import KINDS, Kind, make_policy, takes_friends, takes_ids, takes_names
 from coterie.service.core.question import sent_features
 from coterie.service.core.records import Import, Rank
 from coterie.service.problems import Problem
@@ -82,6 +82,16 @@ class Policies:
         for policy in self.made().values():
             with suppress(LookupError):  # the policy never learned from this user
                 policy.drop(user)
+
+    def befriend(self, user: int, friends: Mapping[int, float], config: Config) -> None:
+        """Give a user these friends, if the policy uses friends."""
+        if takes_friends(config):
+            cast(Hierarchical, self.of("model", config)).set_friends(user, friends)
+
+    def friends_of(self, user: int) -> dict[int, float]:
+        """Return the friends of a user, as far as the policy uses friends, with the weights of the edges."""
+        found = self.model.friends_of(user) if isinstance(self.model, Hierarchical) else {}
+        return cast(dict[int, float], found)
 
     def check_items(self, ids: Collection[str], most: int) -> None:
         """Raise if there would be more than `most` items; each id is given once.

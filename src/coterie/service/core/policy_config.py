@@ -44,6 +44,11 @@ def takes_ids(policy: str) -> bool:
     return accepts(policy, "one_hot")
 
 
+def takes_friends(config: Config) -> bool:
+    """Return whether the configured policy learns from users' friends."""
+    return takes_names(config) and accepts(config.policy, "friends")
+
+
 def same_model(config: Config, like: Config) -> Config:
     """Return `config` with the model of `like`."""
     model = {"policy": like.policy, "parameters": like.parameters, "dimensions": like.dimensions}

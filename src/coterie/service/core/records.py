@@ -110,6 +110,15 @@ class Observe(Struct, frozen=True, tag="observe", omit_defaults=True):
     hashed: bytes | None = None
 
 
+class Befriend(Struct, frozen=True, tag="befriend", omit_defaults=True):
+    """A user has these friends from here on, and no others; each edge has a weight."""
+
+    at: Moment
+    user: int
+    friends: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
 class Tick(Struct, frozen=True, tag="tick", omit_defaults=True):
     """Time passed, and some waits ended."""
 
@@ -134,7 +143,7 @@ class Import(Struct, frozen=True, tag="import", omit_defaults=True):
     model: tuple[int, bytes] | None = None
 
 
-Record = Configure | Rank | Reward | Activate | Forget | Observe | Tick | Reset | Import
+Record = Configure | Rank | Reward | Activate | Forget | Observe | Befriend | Tick | Reset | Import
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)

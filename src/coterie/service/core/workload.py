@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import takes_names
-from coterie.service.core.records import Configure, Forget, Import, Record, Reward, Tick
+from coterie.service.core.records import Befriend, Configure, Forget, Import, Record, Reward, Tick
 from coterie.service.core.waits import REWARDED
 
 LONG = 20_000  # more than this is not done in the event loop
@@ -48,7 +48,7 @@ def long_to_end(bandit: Bandit, at: int) -> bool:
 def long_to_apply(bandit: Bandit, records: Sequence[Record]) -> bool:
     """Return whether applying records may take longer than the event loop can wait."""
     return any(
-        isinstance(record, Configure | Import | Forget)
+        isinstance(record, Configure | Import | Forget | Befriend)
         or (isinstance(record, Tick) and long_to_end(bandit, record.at))
         or (
             isinstance(record, Reward) and record.outcome == "applied" and long_to_learn(bandit, record.event)

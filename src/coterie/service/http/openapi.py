@@ -29,6 +29,8 @@ EXAMPLES: dict[str, Any] = {
         "policies": [{"name": "calmer", "policy": "hierarchical", "parameters": {"explore": 0.25}}],
         "search": True,
     },
+    "FriendsBody": {"friends": {"bob": 1.0, "carl": 0.5}},
+    "FriendsAnswer": {"id": "ann", "friends": {"bob": 1.0, "carl": 0.5}},
     "ApplyBody": {"policy": "calmer"},
     "RewardAnswer": {"eventId": "3f2b8c6e", "outcome": "applied"},
 }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from coterie.errors import FileError
 from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Activate, Batch, Import, Rank, Record, Reward, flatten
+from coterie.service.core.records import Activate, Batch, Befriend, Import, Rank, Record, Reward, flatten
 from coterie.service.log.damage import readable
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.pieces import DamagedError
@@ -132,7 +132,10 @@ def read_new(store: Store, position: int, next_user: int) -> New:
         raise FileError(f"log record {position} is missing; restore a backup of the store")
     records = [record for _, record in flatten(batches)]
     store.know(record.event for record in records if isinstance(record, Rank))
-    new = any(getattr(record, "user", -1) >= next_user or isinstance(record, Import) for record in records)
+    new = any(
+        getattr(record, "user", -1) >= next_user or isinstance(record, Import | Befriend)
+        for record in records
+    )
     return New(records, store.users(next_user) if new else {})
 
 

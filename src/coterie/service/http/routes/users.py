@@ -1,17 +1,20 @@
 """Users: what is known of them, whom they resemble, and how they are forgotten."""
 
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from litestar import delete, get
+from litestar import delete, get, put
 from litestar.datastructures import State
-from msgspec import Struct
+from litestar.params import RawBody
+from msgspec import Meta, Struct
 
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.core import edges
 from coterie.service.core.bandit import Bandit
 from coterie.service.figures import resemblance as figures
 from coterie.service.figures.latest import LoggedDecision
 from coterie.service.http.access import ADMIN, READ
+from coterie.service.http.bodies import read
 from coterie.service.http.routes.latest import (
     SEARCHED,
     LatestDecision,
@@ -21,11 +24,12 @@ from coterie.service.http.routes.latest import (
     latest_answer,
     look_at,
 )
-from coterie.service.ids import PathId, decode_id
+from coterie.service.ids import Id, PathId, decode_id
 from coterie.service.problems import Problem
 
 MOST_USERS, MOST_ITEMS = 24, 12  # in the table of resemblance
 MOST_SEEN = 200  # items that are looked at for it
+Weight = Annotated[float, Meta(ge=1e-6, le=1e6)]  # of an edge
 
 
 class UserAnswer(Struct, frozen=True, rename="camel"):
@@ -37,6 +41,19 @@ class UserAnswer(Struct, frozen=True, rename="camel"):
     decisions: int
     learned: int
     earned: float
+
+
+class FriendsBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Ids, or ids with the weights of the edges."""
+
+    friends: list[Id] | dict[Id, Weight]
+
+
+class FriendsAnswer(Struct, frozen=True, rename="camel"):
+    """A user's friends, with the weights of the edges."""
+
+    id: str
+    friends: dict[str, float]
 
 
 class UserRow(Struct, frozen=True, rename="camel"):
@@ -91,6 +108,23 @@ def find_user(name: str, bandit: Bandit) -> tuple[int, Any]:
     if number is None or number not in bandit.users:
         raise _unknown(name)
     return number, bandit.users[number]
+
+
+@get("/v1/users/{user_id:str}/friends", opt=READ, operation_id="show_friends")
+async def show_friends(user_id: PathId, state: State) -> FriendsAnswer:
+    """Show a user's friends, with the weights of the edges."""
+    name, coordinator = decode_id(user_id), state.coordinator
+    find_user(name, coordinator.bandit)
+    return FriendsAnswer(name, await coordinator.look(lambda: edges.friends_of(coordinator.bandit, name)))
+
+
+@put("/v1/users/{user_id:str}/friends", opt=ADMIN, operation_id="change_friends")
+async def change_friends(user_id: PathId, body: RawBody, state: State) -> FriendsAnswer:
+    """Make these the friends of a user, and no others. Friends are mutual; how much they say is learned."""
+    name, coordinator, sent = decode_id(user_id), state.coordinator, read(body, FriendsBody).friends
+    friends = sent if isinstance(sent, dict) else dict.fromkeys(sent, 1.0)
+    await coordinator.befriend(name, friends)
+    return FriendsAnswer(name, await coordinator.look(lambda: edges.friends_of(coordinator.bandit, name)))
 
 
 @delete("/v1/users/{user_id:str}", opt=ADMIN, status_code=204, operation_id="forget_user")
@@ -169,4 +203,7 @@ def resembled(user: str, bandit: Bandit, latest: list[LoggedDecision]) -> Resemb
     )
 
 
-ROUTES: list[Any] = [show_user, list_users, forget_user, forget_user_by_any_id, resemblance]
+ROUTES: list[Any] = [
+    show_user, list_users, forget_user, forget_user_by_any_id, resemblance, show_friends, change_friends,
+]  # fmt: skip
+BODIES: dict[str, type[Struct]] = {"change_friends": FriendsBody}
