@@ -81,11 +81,13 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
 
 
 @pytest.mark.parametrize(("explore", "floor"), [(1.0, 0.01), (0.3, 0.15), (0.0, 0.0)])
-@pytest.mark.parametrize("clicks", [False, True])
-def test_choices_are_those_of_the_twin(explore: float, floor: float, clicks: bool) -> None:
+@pytest.mark.parametrize(("clicks", "half_life"), [(False, None), (True, None), (False, 8.0)])
+def test_choices_are_those_of_the_twin(
+    explore: float, floor: float, clicks: bool, half_life: float | None
+) -> None:
     rng = np.random.default_rng(7)
-    policy = Hierarchical(explore=explore, floor=floor, seed=3, slots=5000)
-    twin, stream = NaiveEffects(explore, floor), np.random.default_rng(3)
+    policy = Hierarchical(explore=explore, floor=floor, seed=3, slots=5000, half_life=half_life)
+    twin, stream = NaiveEffects(explore, floor, half_life), np.random.default_rng(3)
     for t in range(250):
         user = f"user {rng.integers(5)}"
         context = {f"c{i}": float(rng.normal()) for i in rng.permutation(20)[: rng.integers(0, 4)]}
@@ -343,7 +345,7 @@ def test_bad_actions_are_named_and_change_nothing() -> None:
         ({"explore": math.nan}, "explore is nan"),
         ({"floor": 1.5}, "floor is 1.5, expected a share between 0 and 1"),
         ({"one_hot": True, "slots": 64}, "slots is 64, but declared actions have no table of effects"),
-        ({"half_life": 5}, r"half_life is 5\.0, which only the models of declared actions have"),
+        ({"half_life": 0}, r"half_life is 0, expected a number of payoffs above 0"),
         ({"one_hot": 1}, "one_hot is 1"),
     ],
 )
@@ -496,6 +498,38 @@ def test_none_is_no_features_and_no_context() -> None:
     assert {name: t.tobytes() for name, t in plain.tensors().items()} == {
         name: t.tobytes() for name, t in policy.tensors().items()
     }
+
+
+def test_in_a_context_old_payoffs_fade_as_users_return() -> None:
+    """Two users, and a half-life of ten payoffs of each: after twenty payoffs all that was known counts half."""
+    policy, now = Hierarchical(half_life=10), {"a": 1.0}
+    for t in range(40):
+        policy.learn(t % 2, Action("x", context=now), t % 3)
+    before, block = effects_of(policy).table.precision.copy(), effects_of(policy).blocks.blocks.gram.copy()
+    for t in range(20):
+        policy.learn(t % 2, Action("y", context={"b": 1.0}), 1.0)
+    after = effects_of(policy).table.precision
+    alone = [e for e, kind in enumerate(effects_of(policy).table.kinds[:40]) if NAMES[kind] == "user × context × id"]
+    assert after[alone[:2]] == pytest.approx(before[alone[:2]] / 2)
+    ratio = effects_of(policy).blocks.blocks.gram[1, 1, 1] / block[1, 1, 1]
+    assert ratio > 0.4  # a half, but that the noise was fitted again
+
+
+@pytest.mark.parametrize("users", [1, 20])
+def test_forgetting_follows_a_change_in_a_context(users: int) -> None:
+    """The payoffs turn around every 250 rounds."""
+    right = {}
+    for half_life in (None, 60.0 / users):
+        policy, rng, found = Hierarchical(half_life=half_life, seed=1), np.random.default_rng(2), 0
+        for t in range(1500):
+            now = {"rain": float(rng.normal())}
+            shown = [Action(name, context=now) for name in "ab"]
+            k, user = policy.choose(t % users, shown), t % users
+            good = (k == 0) == ((now["rain"] > 0) == (t // 250 % 2 == 0))
+            policy.learn(user, shown[k], float(good))
+            found += good
+        right[half_life] = found / 1500
+    assert right[60.0 / users] > right[None] + 0.1
 
 
 def test_a_number_above_a_million_counts_by_its_logarithm() -> None:

@@ -44,11 +44,13 @@ def some_vectors(rng: np.random.Generator) -> list[Any]:
     return [row.tolist() for row in rng.normal(size=(4, 3)) + 0.5]
 
 
+@pytest.mark.parametrize("half_life", [None, 6.5])
 @pytest.mark.parametrize("make", [some_ids, some_vectors])
-def test_undeclared_actions_are_judged_as_declared_ones_are(make: Make) -> None:
+def test_undeclared_actions_are_judged_as_declared_ones_are(make: Make, half_life: float | None) -> None:
     """The rounds have anonymous visitors, users who are dropped, and more ids than the covariance is over."""
-    declared = Hierarchical(one_hot=True) if make is some_ids else Hierarchical(n_features=3)
-    policy, rng = Hierarchical(), np.random.default_rng(5)
+    kind: dict[str, Any] = {"one_hot": True} if make is some_ids else {"n_features": 3}
+    declared = Hierarchical(**kind, half_life=half_life)
+    policy, rng = Hierarchical(half_life=half_life), np.random.default_rng(5)
     assert play(policy, make, 400) == play(declared, make, 400)
     assert sorted(map(str, policy.users)) == sorted(map(str, declared.users))
     for user in (*declared.users, "new"):

@@ -18,8 +18,9 @@ class NaiveEffects:
 
     RARE = 8
 
-    def __init__(self, explore: float, floor: float) -> None:
-        self.explore, self.floor = explore, floor
+    def __init__(self, explore: float, floor: float, half_life: float | None = None) -> None:
+        self.explore, self.floor, self.half_life = explore, floor, half_life
+        self.users: set[Hashable] = set()
         self.t = 0
         self.precision: dict[Any, float] = {}
         self.pull: dict[Any, float] = {}
@@ -152,6 +153,18 @@ class NaiveEffects:
             self.blocks.rescale(self.variance, self.variance / (before or 1))
         elif self.noise != fitted:
             self.blocks.reweigh(self.variance, fitted / self.noise)
+        self.users.add(user)
+        if self.half_life is not None:
+            self.fade(self.half_life)
+
+    def fade(self, half_life: float) -> None:
+        """All old payoffs count less, each time that a twentieth of a half-life has passed."""
+        every = max(round(0.05 * half_life * len(self.users)), 1)
+        if self.t % every == 0:
+            factor = 0.5 ** (every / half_life / len(self.users))
+            self.precision = {key: p * factor for key, p in self.precision.items()}
+            self.pull = {key: p * factor for key, p in self.pull.items()}
+            self.blocks.reweigh(self.variance or 1, factor)
 
     def start(self, kind: str) -> float:
         return 4.0 if kind == "population" else self.START
@@ -188,6 +201,7 @@ class NaiveEffects:
 
     def drop(self, user: Hashable) -> None:
         """Forget a user. Places are freed in the order of the user's list; the last one is used again first."""
+        self.users.discard(user)
         mine = [e for e, key in enumerate(self.order) if key and key[0].startswith("user") and key[1] == user]
         head = [e for e in mine if self.order[e] == ("user", user)]
         # A new effect is inserted right after the user's own, at the front of the user's list.

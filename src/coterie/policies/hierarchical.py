@@ -32,6 +32,7 @@ there may be groups of users:
 With ids alone and up to 64 items, w has one entry per item and Σ is over items: it finds items that users like
 together. With `half_life`, a payoff has the weight λ^age in the statistics of its user, where age counts the user's
 later payoffs and λ = 2^(−1/half_life). The population is fitted to these statistics, so it follows changes, too.
+With a context all effects fade, those of all users too; there the age counts payoffs per known user.
 
 Exploration is for what all users can learn together: with vp the variance of what all users share, the score is the
 estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is uncertain by
@@ -92,7 +93,7 @@ class Hierarchical(Policy):
         The share of choices that are uniform, so that each candidate has a probability above 0.
     half_life
         After how many further payoffs of the same user a payoff counts half; None if all count the same. For tastes
-        that change, of declared actions.
+        that change. In a context the age counts payoffs per known user, on average.
     friends
         The edges between users who are likely to be alike: (user, user) or (user, user, weight), {user: friends} or
         {(user, user): weight}. How much friends say is learned. `set_friends` changes them later.
@@ -158,14 +159,9 @@ class Hierarchical(Policy):
 
     def _make_model(self) -> Representation:
         if self.n_features is None and not check_flag("one_hot", self.one_hot):
-            if self.half_life is not None:
-                raise ParameterError(
-                    f"half_life is {self.half_life!r}, which only the models of declared actions have; give "
-                    "n_features=… or one_hot=True as well, or leave it out"
-                )
             if (self.slots or 0) > MOST_SLOTS:
                 raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
-            return NamedModel(self.slots or SLOTS)
+            return NamedModel(self.slots or SLOTS, keep_of(self.half_life), self.half_life)
         kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = kind
         if self.slots is not None:

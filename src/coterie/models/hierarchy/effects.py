@@ -39,6 +39,7 @@ NAMES = (
     "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",
     "user × feature", "user × context × id",
 )  # fmt: skip
+FADE = 0.05  # of a half-life passes before old payoffs fade again
 # The rows of `score`: estimate = population + action + context + user, score = estimate + width.
 SCORED = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
 
@@ -54,9 +55,10 @@ class EffectPart(NamedTuple):
 
 @final
 class Effects:
-    """The table of effects, the fitted variances, and the numbers of users."""
+    """The table of effects, the fitted variances, and the numbers of users; old payoffs may fade."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, half_life: float | None = None) -> None:
+        self.half_life = half_life
         self.pieces = Pieces(slots)
         self.figures = np.zeros((KINDS, 7))
         self.figures[:, kernel.VARIANCE] = kernel.START
@@ -135,6 +137,21 @@ class Effects:
             blocks.rescale(after, after / (before or 1.0))
         elif noise != self.noise[kernel.NOISE]:
             blocks.reweigh(after, noise / float(self.noise[kernel.NOISE]))
+        if self.half_life is not None:
+            self._fade(self.half_life, now)
+
+    def _fade(self, half_life: float, now: int) -> None:
+        """Let all payoffs count less, at times: half after `half_life` further payoffs per user."""
+        users = max(len(self.users), 1)
+        every = max(round(FADE * half_life * users), 1)
+        if now % every:
+            return
+        factor, used = 2.0 ** (-every / (half_life * users)), int(self.table.counts[effect_table.USED])
+        for first in range(0, used, effect_table.PIECE):
+            effect_table.mark_changed(self.table, first)
+        self.table.precision[:used] *= factor
+        self.table.pull[:used] *= factor
+        self.blocks.reweigh(float(self.noise[kernel.SCALE]) or 1.0, factor)
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""
@@ -225,7 +242,7 @@ class Effects:
         )
         if not sound or not _chained(kinds, owners, nexts):
             raise FileError("the effects in the model file contradict each other")
-        blocks, fresh = ContextBlocks.restored(tensors), Effects(slots)
+        blocks, fresh = ContextBlocks.restored(tensors), Effects(slots, self.half_life)
         for name, column in columns.items():
             getattr(fresh.table, name)[:n] = column
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts

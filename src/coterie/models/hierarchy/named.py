@@ -82,10 +82,10 @@ class Columns:
 class NamedModel:
     """A `Representation` that holds at most `slots` effects; the oldest make room for new ones."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, keep: float, half_life: float | None) -> None:
         self.columns = Columns()
-        self.plain = PlainModel(self.columns, 1.0)
-        self.effects = Effects(slots)
+        self.plain = PlainModel(self.columns, keep)
+        self.effects = Effects(slots, half_life)
         self.most = slots * EFFECT  # bytes of the users in `plain`
         self.crossed = False  # whether the effects learn, and `plain` no more
         # What `plain` last said of whom and of which candidates, until something changes: whoever asks for a
@@ -232,7 +232,7 @@ class NamedModel:
 
     def _fresh(self, tensors: Tensors) -> "NamedModel":
         columns, crossed = take(tensors, "columns", "u", (None,)), take(tensors, "crossed", "i", (1,))
-        fresh = NamedModel(len(self.effects.table.keys))
+        fresh = NamedModel(len(self.effects.table.keys), self.plain.many.keep, self.effects.half_life)
         fresh.columns.add(columns.tolist())
         fresh.crossed = bool(crossed[0])
         if (
