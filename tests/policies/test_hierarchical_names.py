@@ -509,7 +509,11 @@ def test_in_a_context_old_payoffs_fade_as_users_return() -> None:
     for t in range(20):
         policy.learn(t % 2, Action("y", context={"b": 1.0}), 1.0)
     after = effects_of(policy).table.precision
-    alone = [e for e, kind in enumerate(effects_of(policy).table.kinds[:40]) if NAMES[kind] == "user × context × id"]
+    alone = [
+        e
+        for e, kind in enumerate(effects_of(policy).table.kinds[:40])
+        if NAMES[kind] == "user × context × id"
+    ]
     assert after[alone[:2]] == pytest.approx(before[alone[:2]] / 2)
     ratio = effects_of(policy).blocks.blocks.gram[1, 1, 1] / block[1, 1, 1]
     assert ratio > 0.4  # a half, but that the noise was fitted again
