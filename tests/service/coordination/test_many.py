@@ -10,7 +10,6 @@ import pytest
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
-from coterie.service.core.edges import friends_of
 from coterie.service.core.records import Batch, Rank, Reward, flatten
 from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
@@ -82,14 +81,14 @@ def test_what_one_service_is_told_of_friends_all_know(url: str) -> None:
         a, b, c = services
         await a.befriend("ann", {"bob": 1.0, "carl": 1.0})
         await b.befriend("dora", {"bob": 2.0, "emil": 1.0})  # planned twice: the log had ended earlier
-        assert friends_of(b.bandit, "bob") == {"ann": 1.0, "dora": 2.0}
+        assert b.bandit.friends_of("bob") == {"ann": 1.0, "dora": 2.0}
         assert b.bandit.names == {"ann": 0, "bob": 1, "carl": 2, "dora": 3, "emil": 4}
         told = [service.befriend("ann", {f"friend-{k}": 1.0}) for k, service in enumerate(services)]
         await asyncio.gather(*told, c.rank(ask("e", "friend-1")), a.rank(ask("e2", "new")))
         assert await c.forget("dora")
         await a.sequencer.follow()
-        assert friends_of(a.bandit, "bob") == {}
-        assert len(friends_of(a.bandit, "ann")) == 1
+        assert a.bandit.friends_of("bob") == {}
+        assert len(a.bandit.friends_of("ann")) == 1
 
     with_services(url, work)
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.edges import MOST, friends_of
+from coterie.service.core.edges import MOST
 from coterie.service.core.records import Befriend, decode
 from coterie.service.exchange.model_file import export_model, import_model
 from coterie.service.problems import Problem
@@ -37,7 +37,7 @@ def test_a_replay_and_a_snapshot_have_the_same_friends_to_the_bit() -> None:
     live(made)
     model = made.policies.model
     assert model is not None
-    assert any(friends_of(made, f"user-{k}") for k in range(8))
+    assert any(made.friends_of(f"user-{k}") for k in range(8))
     assert snapshot.dump(replayed(made)) == snapshot.dump(made)
     restored = snapshot.restore(snapshot.dump(made))
     restored.user_names.take(made.ids)
@@ -56,22 +56,22 @@ def test_records_have_numbers_and_new_users_get_the_next_ones() -> None:
         Befriend(START + 1, 3, (1, 4), (0.5, 1.0)),
     ]
     assert made.names == {"ann": 0, "bob": 1, "carl": 2, "dora": 3, "emil": 4}
-    assert friends_of(made, "bob") == {"ann": 1.0, "dora": 0.5}
+    assert made.friends_of("bob") == {"ann": 1.0, "dora": 0.5}
     made.befriend("ann", {"carl": 3.0}, START + 2)
-    assert friends_of(made, "bob") == {"dora": 0.5}
-    assert friends_of(made, "carl") == {"ann": 3.0}
-    assert friends_of(made, "nobody") == {}
+    assert made.friends_of("bob") == {"dora": 0.5}
+    assert made.friends_of("carl") == {"ann": 3.0}
+    assert made.friends_of("nobody") == {}
 
 
 def test_with_a_user_go_the_edges() -> None:
     made = bandit()
     made.befriend("ann", {"bob": 1.0, "carl": 1.0}, START)
     made.forget("bob", START)
-    assert friends_of(made, "ann") == {"carl": 1.0}
-    assert friends_of(made, "bob") == {}
+    assert made.friends_of("ann") == {"carl": 1.0}
+    assert made.friends_of("bob") == {}
     made.befriend("bob", {"ann": 1.0}, START)  # back, with another number
     assert made.names["bob"] == 3
-    assert friends_of(made, "ann") == {"carl": 1.0, "bob": 1.0}
+    assert made.friends_of("ann") == {"carl": 1.0, "bob": 1.0}
 
 
 def test_users_who_make_room_take_their_edges_with_them_and_never_the_user_who_is_named() -> None:
@@ -79,9 +79,9 @@ def test_users_who_make_room_take_their_edges_with_them_and_never_the_user_who_i
     made.befriend("ann", {"bob": 1.0}, START)
     made.befriend("carl", {"dora": 1.0}, START)
     made.befriend("ann", {"bob": 1.0, "emil": 1.0, "fay": 1.0}, START)  # bob and carl were seen first, and go
-    assert friends_of(made, "ann") == {"emil": 1.0, "fay": 1.0}
+    assert made.friends_of("ann") == {"emil": 1.0, "fay": 1.0}
     assert made.names.keys() == {"ann", "dora", "emil", "fay"}
-    assert friends_of(made, "dora") == {}
+    assert made.friends_of("dora") == {}
 
 
 def test_what_friends_like_is_shown_to_a_new_user() -> None:
@@ -105,8 +105,8 @@ def test_friends_are_in_the_file_of_a_model() -> None:
     live(made, 60)
     other.rank(ask("first", "somebody"), START)
     import_model(export_model(made), other, START)
-    found = {name: friends_of(other, name) for name in made.names}
-    assert found == {name: friends_of(made, name) for name in made.names}
+    found = {name: other.friends_of(name) for name in made.names}
+    assert found == {name: made.friends_of(name) for name in made.names}
     assert any(found.values())
 
 
@@ -134,5 +134,5 @@ def test_what_cannot_be_is_refused_and_named() -> None:
 def test_a_challenger_that_uses_friends_is_told_of_them() -> None:
     made = bandit(policy="linucb", challenger=Challenger(policy="hierarchical", share=0.5))
     made.befriend("ann", {"bob": 1.0}, START)
-    assert friends_of(made, "bob") == {"ann": 1.0}
+    assert made.friends_of("bob") == {"ann": 1.0}
     assert snapshot.dump(replayed(made)) == snapshot.dump(made)

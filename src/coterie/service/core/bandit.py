@@ -18,16 +18,16 @@ from coterie.data.logs.interactions import SHARED
 from coterie.errors import FileError, UnavailableError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
-from coterie.service.core import edges
 from coterie.service.core.budget import Spending, is_tight, with_budget
 from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import Asked, decide, read_candidates
 from coterie.service.core.draft import Draft
+from coterie.service.core.edges import check_friends
 from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, costs_of, deadline_of, new_event
 from coterie.service.core.guardrails import Guards, check_known, value_of
 from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies, paid_for
-from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model
+from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model, takes_friends
 from coterie.service.core.question import Question
 from coterie.service.core.records import (
     Activate,
@@ -325,12 +325,23 @@ class Bandit:
 
     def befriend(self, user: str, friends: Mapping[str, float], at: int) -> None:
         """Give a user these friends, with the weights of the edges, and no others."""
-        edges.check(self, user, friends)
+        check_friends(user, friends, self._befriending.config, self.friends_of)
         at, numbers = self._at(at), self._numbers_of([user, *friends])
         record = Befriend(
             at, numbers[user], tuple(map(numbers.__getitem__, friends)), tuple(friends.values())
         )
         self._emit(record, {number: name for name, number in numbers.items()})
+
+    def friends_of(self, user: str) -> dict[str, float]:
+        """Return a user's friends, with the weights of the edges."""
+        found = self._befriending.policies.friends_of(self.names.get(user, -1))
+        return {self.ids[friend]: weight for friend, weight in found.items() if friend in self.ids}
+
+    @property
+    def _befriending(self) -> "Bandit":
+        """The bandit whose policy uses friends: the challenger, if only that one does."""
+        other = self.challenger
+        return self if other is None or takes_friends(self.config) else other
 
     def reset(self, at: int) -> None:
         """Empty the model."""

@@ -9,7 +9,6 @@ from litestar.params import RawBody
 from msgspec import Meta, Struct
 
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core import edges
 from coterie.service.core.bandit import Bandit
 from coterie.service.figures import resemblance as figures
 from coterie.service.figures.latest import LoggedDecision
@@ -115,7 +114,7 @@ async def show_friends(user_id: PathId, state: State) -> FriendsAnswer:
     """Show a user's friends, with the weights of the edges."""
     name, coordinator = decode_id(user_id), state.coordinator
     find_user(name, coordinator.bandit)
-    return FriendsAnswer(name, await coordinator.look(lambda: edges.friends_of(coordinator.bandit, name)))
+    return FriendsAnswer(name, await coordinator.look(lambda: coordinator.bandit.friends_of(name)))
 
 
 @put("/v1/users/{user_id:str}/friends", opt=ADMIN, operation_id="change_friends")
@@ -124,7 +123,7 @@ async def change_friends(user_id: PathId, body: RawBody, state: State) -> Friend
     name, coordinator, sent = decode_id(user_id), state.coordinator, read(body, FriendsBody).friends
     friends = sent if isinstance(sent, dict) else dict.fromkeys(sent, 1.0)
     await coordinator.befriend(name, friends)
-    return FriendsAnswer(name, await coordinator.look(lambda: edges.friends_of(coordinator.bandit, name)))
+    return FriendsAnswer(name, await coordinator.look(lambda: coordinator.bandit.friends_of(name)))
 
 
 @delete("/v1/users/{user_id:str}", opt=ADMIN, status_code=204, operation_id="forget_user")
