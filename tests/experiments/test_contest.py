@@ -193,6 +193,10 @@ def test_the_picture_shows_the_lines_we_took_part_in(tmp_path: Path) -> None:
     assert again.read_text() == drawn
     without, _ = save_contest(lines[1:], tmp_path / "without")
     assert "dense" in without.read_text()
+    far: Entry = ("cab", "CAB", "features", 2.5)
+    lines = read_contest([write(tmp_path / "far", [OURS, rivals[1], far, BLIND])])
+    assert "Triangle: more than 1.25." in save_contest(lines, tmp_path / "far")[0].read_text()
+    assert "Triangle" not in drawn
 
 
 def test_what_cannot_be_read_or_drawn_is_named(tmp_path: Path) -> None:

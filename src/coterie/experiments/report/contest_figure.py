@@ -17,6 +17,7 @@ GREY = "#b9bcc4"
 LETTER = 0.082  # inches, about
 HEIGHT = 0.4  # inches per line
 ABOVE, BELOW = 0.95, 0.62  # inches
+EDGE = 1.25  # what is further right is drawn there, as a triangle
 CAPTION = "What each policy loses, over what choosing at random loses"
 
 
@@ -49,15 +50,18 @@ def _draw(lines: Sequence[Line]) -> Figure:
     axes: Any = figure.add_axes(
         (left / wide, BELOW / tall, 1 - (left + 0.25) / wide, HEIGHT * len(lines) / tall)
     )
+    most = max(value for line in lines for value in _dots(line).values())
+    edge = min(max(1.06, 1.03 * most), EDGE)
     for place, line in enumerate(lines):
-        dots = _dots(line)
+        dots = {name: min(value, edge) for name, value in _dots(line).items()}
         rivals = {name: value for name, value in dots.items() if name != OURS}
         best = line.best(rivals)
         axes.axhline(place, color=grid, linewidth=0.8, zorder=0)
         for name, value in rivals.items():
             named = name in (best, OUTSIDE)  # on top, so that the large dot hides none of them
             colour, size, order = (ink, 6.5, 4) if named else (GREY, 5.5, 2)
-            axes.plot(value, place, "o", color=colour, markersize=size, zorder=order)
+            shape = ">" if value == edge else "o"
+            axes.plot(value, place, shape, color=colour, markersize=size, zorder=order, clip_on=False)
         for name, above in _labelled(best, rivals):
             _label(axes, line.scores[name].title, (rivals[name], place), above=above, colour=ink)
         if OURS in dots:
@@ -65,12 +69,12 @@ def _draw(lines: Sequence[Line]) -> Figure:
     axes.axvline(1, color=faint, linewidth=1.2, linestyle=(0, (3, 3)), zorder=1)
     axes.set_yticks(range(len(lines)), [_name(line) for line in lines], color=ink)
     axes.set_ylim(len(lines) - 0.4, -0.6)
-    most = max(value for line in lines for value in _dots(line).values())
-    axes.set_xlim(0, max(1.06, 1.03 * most))
+    axes.set_xlim(0, edge)
     axes.spines["left"].set_visible(False)
     meaning = "lost, where choosing at random loses 1; for click-through rates, RAN's over the policy's"
     axes.set_xlabel(meaning, fontsize=8.5)
-    _title(figure, wide, tall, any(OURS in line.scores for line in lines))
+    beyond = f" Triangle: more than {EDGE:g}." if most > EDGE else ""
+    _title(figure, wide, tall, any(OURS in line.scores for line in lines), beyond)
     figure.draw_without_rendering()  # while the style is set
     return figure
 
@@ -95,7 +99,7 @@ def _name(line: Line) -> str:
     )
 
 
-def _title(figure: Figure, wide: float, tall: float, with_us: bool) -> None:
+def _title(figure: Figure, wide: float, tall: float, with_us: bool, beyond: str) -> None:
     ink, faint, accent = (PLAIN[colour] for colour in (INK, FAINT, SERIES[0]))
     top = 1 - 0.30 / tall
     large: dict[str, Any] = {"fontsize": 14, "va": "center"}
@@ -104,5 +108,5 @@ def _title(figure: Figure, wide: float, tall: float, with_us: bool) -> None:
         figure.text(1.58 / wide, top, "against every rival, on every dataset", color=ink, **large)
     else:
         figure.text(0.17 / wide, top, "Every policy, on every dataset", color=ink, **large)
-    words = "← further left is better. Dark: the best rival, and Vowpal Wabbit. Grey: the others."
+    words = "← further left is better. Dark: the best rival, and Vowpal Wabbit. Grey: the others." + beyond
     figure.text(0.17 / wide, 1 - 0.62 / tall, words, color=faint, fontsize=9.5, va="center")
