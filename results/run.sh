@@ -112,12 +112,15 @@ for data in movielens movielens-repeat; do game $data-late $data $late; done
 for world in music-and-news dense lonely; do game world-$world-others $world $late; done
 games=
 for name in camera bank margarine electricity swissmetro insteval ta-feng movielens-100k movielens-groups movielens-locb \
-    cancer wine iris digits prompts open-bandit; do
+    cancer wine iris prompts open-bandit; do
     game $name $name vw,cab,club,sclub,dynucb,linucb-single,linucb-multiple,$late
     game $name-mcnb $name m-cnb,random  # counts where the first folder is without it
     game $name-hierarchical $name hierarchical,gob-lin:graph=friends,random
     games="$games $name $name-mcnb $name-hierarchical"
 done
+game digits digits vw,linucb-single,linucb-multiple,random
+game digits-others digits cab,club,sclub,dynucb,cofiba,dccb,random
+game digits-hierarchical digits hierarchical,gob-lin:graph=friends,random
 # shellcheck disable=SC2086
 contest lastfm lastfm-others lastfm-hier-ts lastfm-vw lastfm-hierarchical lastfm-friends lastfm-pool lastfm-pool-vw lastfm-pool-hierarchical \
     delicious delicious-others delicious-hier-ts delicious-vw delicious-hierarchical delicious-friends delicious-pool delicious-pool-hierarchical \
@@ -128,4 +131,4 @@ contest lastfm lastfm-others lastfm-hier-ts lastfm-vw lastfm-hierarchical lastfm
     kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
     world-music-and-news world-music-and-news-others world-music-and-news-hierarchical \
     world-dense world-dense-others world-dense-hierarchical world-lonely world-lonely-others world-lonely-hierarchical \
-    $games
+    digits digits-others digits-hierarchical $games

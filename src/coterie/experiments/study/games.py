@@ -59,6 +59,9 @@ GAMES: dict[str, Game] = {
     "ta-feng": Game("ta-feng", n_rounds=10_000),
     "movielens-100k": Game("movielens-100k", too_slow=("bass",)),
     **{name: Game(name, is_long=True) for name in LONG},
+    "digits": Game(
+        "digits", is_long=True, too_slow=("locb", "bass", "m-cnb", "hier-ts")
+    ),  # vectors of 650 features
     **{
         f"{name}{suffix}": Game(name, settings, is_long=True, too_slow=("bass", "m-cnb"))
         for name in ("lastfm", "delicious")
