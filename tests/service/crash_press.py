@@ -20,7 +20,7 @@ from coterie.service.ids import SLOT
 CONNECTIONS, USERS = 6, 4  # users of each connection
 POLICIES = ("hierarchical", "linucb")
 
-Kind = Literal["rank", "again", "slots", "reward", "forget", "friends", "configure"]
+Kind = Literal["rank", "again", "slots", "reward", "forget", "friends", "configure", "read"]
 
 
 @dataclass

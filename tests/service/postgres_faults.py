@@ -18,6 +18,8 @@ import msgspec
 import psycopg
 
 from coterie.bench.service.loadtest import request_bytes
+from coterie.service.log.store import open_to_read
+from coterie.service.snapshots import snapshot
 from tests.service import postgres
 from tests.service.crash_press import Request, Sender, connection
 from tests.service.log import test_crash as crash
@@ -137,6 +139,29 @@ class Services:
                 return self._turn % len(states)
             assert time.monotonic() < end, states
             time.sleep(0.05)
+
+    def stop(self) -> list[bytes]:
+        """Stop all, one after the other, and return the whole state of each, which it keeps as a snapshot."""
+        end = time.monotonic() + crash.PATIENCE
+        while len(found := {self._figures(port) for port in self.ports}) > 1 or found.pop()[1]:
+            assert time.monotonic() < end, f"positions and open waits are {found}"
+            time.sleep(0.1)
+        states = []
+        for child in self.children:
+            os.kill(child, signal.SIGTERM)
+            while Path(f"/proc/{child}").exists():
+                assert time.monotonic() < end, "the service did not stop"
+                time.sleep(0.01)
+            with closing(open_to_read(self.store)) as opened:
+                position, row = next(opened.snapshots())
+                assert position == opened.end()
+                states.append(snapshot.dump(snapshot.restore(row, None, opened.piece)))
+        return states
+
+    @staticmethod
+    def _figures(port: int) -> tuple[int, int]:
+        found = httpx.get(f"http://127.0.0.1:{port}/v1/statistics", timeout=crash.PATIENCE).json()
+        return found["logRecords"], found["waiting"]
 
     def close(self) -> None:
         """Kill all."""
