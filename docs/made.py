@@ -27,6 +27,18 @@ def contest(part: str) -> str:
     return str(read("contest.json")[part])
 
 
+def contest_time() -> str:
+    """Return how long the contest takes, and which games take longest."""
+    lines = (RESULTS / "contest-time.jsonl").read_text(encoding="utf-8").splitlines()
+    of_game: dict[str, float] = {}
+    for row in map(json.loads, lines):
+        of_game[row["game"]] = of_game.get(row["game"], 0.0) + row["seconds"] / 60
+    most = sorted(of_game, key=lambda game: -of_game[game])[:3]
+    longest = ", ".join(f"{game} {of_game[game]:.0f}" for game in most)
+    total = sum(of_game.values())
+    return f"{total:.0f} minutes of processor time, so {total / 2:.0f} on two cores (longest: {longest})"
+
+
 def comparison() -> str:
     """Return the table of the default comparison."""
     lines = ["", "| policy | lost (regret) | of what RAN lost |", "|---|---|---|"]
@@ -124,7 +136,18 @@ def beyond_bound() -> str:
 
 MAKERS: dict[str, Callable[..., str]] = {
     made.__name__.replace("_", "-"): made
-    for made in (contest, comparison, compared, half_lives, bench, looks, at_bound, beyond_bound, prompts)
+    for made in (
+        contest,
+        contest_time,
+        comparison,
+        compared,
+        half_lives,
+        bench,
+        looks,
+        at_bound,
+        beyond_bound,
+        prompts,
+    )
 }
 
 

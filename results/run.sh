@@ -38,12 +38,18 @@ contest() { # the table and the picture of all that is kept; later folders count
     "$coterie" contest $kept --out results --into results/README.md
 }
 
+took() { # how long the contest takes, estimated; some minutes
+    case $wanted in "  " | *" took "*) ;; *) return 0 ;; esac
+    "${PYTHON:-.venv/bin/python}" -m tests.experiments.contest_time >results/contest-time.jsonl
+}
+
 looks() { # simulated trials that are looked at often; a minute or two
     case $wanted in "  " | *" looks "*) ;; *) return 0 ;; esac
     "${PYTHON:-.venv/bin/python}" -m tests.service.trial.looking >results/looks.json
 }
 
 looks
+took
 few=cab,linucb-single,linucb-multiple,random
 one lastfm lastfm --policies $few,club,dynucb,sclub
 one delicious delicious --policies $few,club,dynucb,sclub

@@ -349,6 +349,20 @@ def test_ranks_are_of_the_games_that_all_ranked_policies_played() -> None:
         assert f"over the {n_ranked} games that all of them played" in words(found)
 
 
+def test_a_line_for_two_says_nothing_of_how_many_games_the_others_played() -> None:
+    """DCCB played nine of twelve games, just enough; four more for Hierarchical and one rival change nothing."""
+    lines = games()
+    for one in lines[3:]:
+        one.scores["dccb"] = one.scores["cab"]
+    lines += [
+        line(f"friends {k}", hierarchical=[0.5, 0.5], gob=[0.6, 0.7], random=[1.0, 1.0]) for k in range(4)
+    ]
+    found = judge(lines)
+    assert found is not None
+    assert (found.n_lines, found.n_ranked) == (16, 9)
+    assert "dccb" in {one.name for one in found.ranked}
+
+
 def test_who_is_clearly_behind_by_hand() -> None:
     """Behind by 0.1, 0.11 and 0.12 in the same runs: 0.11 ± 4.3·0.0058. By 0, 0.1 and 0.2: 0.1 ± 4.3·0.058."""
     best, even, wide = [0.5, 0.5, 0.5], [0.6, 0.61, 0.62], [0.5, 0.6, 0.7]

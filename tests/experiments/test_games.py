@@ -24,6 +24,7 @@ from coterie.experiments.run.runs import EVERYBODY
 from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, TWINS, players
 from coterie.experiments.study.tuning import paper_grid, settings
 from coterie.policies import POLICIES
+from tests.experiments.contest_time import extrapolated
 from tests.miniature import real_data, write_lastfm
 
 ROUNDS = 100  # of a game with shuffled payoffs
@@ -111,6 +112,12 @@ def test_without_users_a_model_per_user_is_a_model_of_everybody() -> None:
     assert {visit.user for visit in Run.of(parse_spec("cab"), place, 0, 9).rounds()} == {EVERYBODY}
     named = next(name for name, kind in POLICIES.items() if kind.takes_names)
     assert {visit.user for visit in Run.of(parse_spec(named), place, 0, 9).rounds()} == {None}
+
+
+def test_the_time_of_all_rounds_by_hand() -> None:
+    """Two rounds in 1 s and two in 2 s: round t costs 1/4 + t/4 s. A game that gets faster costs what it did last."""
+    assert [extrapolated([1.0, 2.0], 4, n) for n in (4, 8)] == [3.0, 10.0]
+    assert extrapolated([2.0, 1.0], 4, 8) == 4.0
 
 
 def pieces(spec: Spec, place: Any) -> Iterator[Callable[[int], float]]:

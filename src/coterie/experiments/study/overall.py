@@ -1,9 +1,10 @@
 """The contest as a whole: mean ranks, wins and losses, and how often a policy is best or not clearly behind.
 
 Counted are the lines in which the policy that we recommend played. Ranked are the policies that played at least
-three quarters of them, in the lines that all of these played, so that every rank is among the same rivals; the others
-have wins and losses in the lines they played. Ranks are compared by Friedman's test; two policies differ if their
-mean ranks differ by more than the critical difference of Nemenyi (Demšar, JMLR 2006):
+three quarters of those that are for more than two, in the lines that all of these played, so that every rank is
+among the same rivals; the others have wins and losses in the lines they played. Ranks are compared by Friedman's
+test; two policies differ if their mean ranks differ by more than the critical difference of Nemenyi (Demšar, JMLR
+2006):
 
     q·√(k(k + 1)/(6N))       q: the 0.95 quantile of the studentised range of k values, over √2
 
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.experiments.study.contest import FIRST, Line, Score, columns
+from coterie.experiments.study.contest import FIRST, RANDOM, Line, Score, columns
 
 LEVEL = 0.05
 MOST = 0.75  # the share of the lines that a policy must have played to be ranked
@@ -64,8 +65,9 @@ def judge(lines: Sequence[Line]) -> Overall | None:
     """Return the verdict over all lines; None with fewer than 2 lines or 3 policies to rank."""
     ours = FIRST[0]
     counted = [line for line in lines if ours in line.scores] or list(lines)
-    played_by = {name: sum(name in line.scores for line in counted) for name in columns(counted)}
-    names = [name for name, n_played in played_by.items() if n_played >= MOST * len(counted)]
+    of_many = [line for line in counted if len(line.scores.keys() - {RANDOM}) > 2]
+    played_by = {name: sum(name in line.scores for line in of_many) for name in columns(counted)}
+    names = [name for name, n_played in played_by.items() if n_played >= MOST * len(of_many)]
     common = [line for line in counted if all(name in line.scores for name in names)]
     if len(common) < 2 or len(names) < 3:
         return None
