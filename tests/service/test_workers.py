@@ -59,7 +59,7 @@ def test_workers_share_port_and_store_and_one_that_dies_is_started_again(tmp_pat
 
 @pytest.fixture
 def _own_signals() -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     yield
     for number, handler in zip(numbers, before, strict=True):
@@ -90,6 +90,24 @@ def test_a_signal_just_after_a_fork_ends_that_worker_too(
 
     monkeypatch.setattr(os, "fork", fork_and_stop)
     assert Workers(3, lambda *_: signal.pause()).run() == 0
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_signal_that_another_thread_gets_while_this_one_waits_ends_the_workers() -> None:
+    """Then no system call of this thread is interrupted."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # until `run` has handlers of its own
+
+    def send() -> None:
+        while len(children(os.getpid())) < len(before) + 2:
+            time.sleep(0.01)
+        time.sleep(0.1)  # both workers run, and `run` waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    before = children(os.getpid())
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert Workers(2, lambda *_: signal.pause()).run() == 0
+    sender.join()
 
 
 @pytest.mark.usefixtures("_own_signals")

@@ -1,6 +1,8 @@
 """Several services on one machine: a parent that binds the socket, starts them, and starts one again that dies."""
 
+import math
 import os
+import select
 import signal
 import sys
 import threading
@@ -38,49 +40,74 @@ class Workers:
         self._stopping = False
 
     def run(self) -> int:
-        """Return when all have ended, after a signal or too many deaths: 0 if all went well."""
+        """Return when all have ended, after a signal or too many deaths: 0 if all went well.
+
+        Handlers only note what came. The pipe `woken` wakes this loop, whichever thread a signal is delivered to.
+        """
+        woken, wake = os.pipe()
+        for end in (woken, wake):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in STOPPING:
             signal.signal(number, lambda *_: self._stop())
-        signal.signal(signal.SIGALRM, lambda *_: self._signal(signal.SIGKILL))
-        for k in range(self._count):
-            self._start(k, False)
-        worst = 0
+        before = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        try:
+            for k in range(self._count):
+                self._start(k, False)
+            return self._wait(woken)
+        finally:
+            signal.set_wakeup_fd(before)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(woken)
+            os.close(wake)
+
+    def _wait(self, woken: int) -> int:
+        worst, killed_at, told = 0, math.inf, False
         while self._running:
-            process, status = os.wait()
-            code = os.waitstatus_to_exitcode(status)
-            worker = self._running.pop(process, None)
-            if worker is None:
-                continue
-            if self._stopping:
-                # A worker that the signal ends has acknowledged nothing yet: it catches it before it serves.
-                worst = max(worst, int(code not in (0, -signal.SIGTERM)))
-                continue
-            log.error(f"worker {worker} (process {process}) ended with {code}")
-            self._deaths.append(time.monotonic())
-            if len(self._deaths) == MOST and self._deaths[-1] - self._deaths[0] < WITHIN:
-                log.error(f"{MOST} workers ended within {WITHIN:g} s; the service ends")
-                worst = 1
-                self._stop()
-            else:
-                time.sleep(PAUSE)
-                self._start(worker, True)
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+            if self._stopping and not told:
+                told, killed_at = True, time.monotonic() + self._within
+                self._signal(signal.SIGTERM)
+            left = killed_at - time.monotonic()
+            if left <= 0:
+                self._signal(signal.SIGKILL)
+            select.select([woken], [], [], None if left == math.inf else max(left, PAUSE))
+            with suppress(BlockingIOError):
+                os.read(woken, 4096)
+            for process in list(self._running):
+                ended, status = os.waitpid(process, os.WNOHANG)
+                if ended:
+                    worst = max(worst, self._ended(process, os.waitstatus_to_exitcode(status)))
         return worst
+
+    def _ended(self, process: int, code: int) -> int:
+        """Start a worker again that died; return 1 if the service ends badly."""
+        worker = self._running.pop(process)
+        if self._stopping:
+            # A worker that the signal ends has acknowledged nothing yet: it catches it before it serves.
+            return int(code not in (0, -signal.SIGTERM))
+        log.error(f"worker {worker} (process {process}) ended with {code}")
+        self._deaths.append(time.monotonic())
+        if len(self._deaths) == MOST and self._deaths[-1] - self._deaths[0] < WITHIN:
+            log.error(f"{MOST} workers ended within {WITHIN:g} s; the service ends")
+            self._stop()
+            return 1
+        time.sleep(PAUSE)
+        self._start(worker, True)
+        return 0
 
     def _start(self, worker: int, again: bool) -> None:
         if self._stopping:
             return
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # no signal may come before its process is known
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # until the new process has no handlers
         process = os.fork()
         if process:
             self._running[process] = worker
-            if self._stopping:  # other threads do not block it: it may have come before its process was known
-                os.kill(process, signal.SIGTERM)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             return
         code = 1
         try:
-            for number in STOPPING:
+            signal.set_wakeup_fd(-1)
+            for number in (*STOPPING, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             os.close(self._alive[1])
@@ -104,8 +131,6 @@ class Workers:
 
     def _stop(self) -> None:
         self._stopping = True
-        self._signal(signal.SIGTERM)
-        signal.setitimer(signal.ITIMER_REAL, self._within)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running:

@@ -47,6 +47,7 @@ def host() -> Iterator[Start]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -70,7 +71,9 @@ def host() -> Iterator[Start]:
         assert process.stdout.readline() == "ready\n"
         yield start
     finally:
-        process.kill()
+        os.killpg(
+            process.pid, signal.SIGKILL
+        )  # a service that still runs after a failure, too: it has the pipe
         process.communicate()
 
 
