@@ -68,14 +68,21 @@ class Process:
         try:
             self.url = address_in(Path(self._file.name), self.process)
             end = time.monotonic() + PATIENCE
-            while httpx.get(f"{self.url}/readyz", verify=trusting or True).status_code != 200:
+            while not self._is_ready(trusting):
                 assert time.monotonic() < end, "the service is not ready"
                 time.sleep(0.02)
-        except httpx.TransportError as error:
-            raise RuntimeError(f"the service did not start: {self.stop()[1]}") from error
         except BaseException:
             self.kill()
             raise
+
+    def _is_ready(self, trusting: ssl.SSLContext | None) -> bool:
+        """Return whether it is; a connection may break when what answered in the meantime hands the socket on."""
+        try:
+            return httpx.get(f"{self.url}/readyz", verify=trusting or True).status_code == 200
+        except httpx.TransportError as error:
+            if self.process.poll() is None:
+                return False
+            raise RuntimeError(f"the service did not start: {self.stop()[1]}") from error
 
     def kill(self) -> None:
         """End it as kill −9 does."""

@@ -98,7 +98,7 @@ def _wait_for(port: int, child: int) -> None:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         with suppress(httpx.TransportError):
-            if httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] != "starting":
+            if httpx.get(f"http://127.0.0.1:{port}/readyz").json().get("status", "starting") != "starting":
                 return
         assert Path(f"/proc/{child}").exists(), "the service did not start"
         time.sleep(0.005)
