@@ -83,8 +83,67 @@ def half_lives() -> str:
 
 def bench(suite: str, row: str, what: str = "value", shape: str = ".2g", scale: str = "1") -> str:
     """Return a number of a benchmark: the value or the ratio of the first row whose name starts so."""
-    found = next(one for one in read(f"benchmarks/{suite}.json") if one["name"].startswith(row))
+    [found, *_] = _rows(suite, row)
     return f"{found[what] * float(scale):{shape}}"
+
+
+def benches(suite: str, *starts: str) -> str:
+    """Return a table of the rows of a benchmark whose names start so; of all rows without `starts`."""
+    lines = ["", "| what | measured | against | ratio | limit |", "|---|---|---|---|---|"]
+    for row in (row for start in starts or ("",) for row in _rows(suite, start)):
+        limit = (row["limit"] or "").replace("<=", "≤").replace(">=", "≥")
+        limit += ": **not met**" if row["holds"] is False else ""
+        value, ratio = (f"{row[what]:{',.0f' if row[what] >= 100 else '.2g'}}" for what in ("value", "ratio"))
+        if not row["against"] or row["value"] == row["ratio"]:  # a number by itself, or against one unit
+            row["against"] = ratio = ""
+        cells = (row["name"], f"{value} {row['unit']}".strip(), row["against"], ratio, limit)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _rows(suite: str, start: str) -> list[Any]:
+    found = [one for one in read(f"benchmarks/{suite}.json") if one["name"].startswith(start)]
+    if not found:
+        raise SystemExit(f"results/benchmarks/{suite}.json has no row that starts with {start!r}")
+    return found
+
+
+def rounds_by_processor() -> str:
+    """Return how long a round of dense CAB takes, divided by the time of its arithmetic."""
+    lines = [
+        "",
+        "| instructions | registers | block | time of a round ÷ its arithmetic |",
+        "|---|---|---|---|",
+    ]
+    for name, block, suffix in (
+        ("AVX-512", "32 of 8 | 16 users × 13 candidates", ""),
+        ("AVX2 with FMA", "16 of 4 | 8 × 6", "-avx2"),
+    ):
+        amd, intel = (
+            _rows(f"dense{maker}{suffix}", "a round against its arithmetic")[0]["ratio"]
+            for maker in ("", "-xeon")
+        )
+        lines.append(f"| {name} | {block} | AMD EPYC: {amd:.2f}; Intel Xeon: {intel:.2f} |")
+    lines += [
+        "| AVX, SSE2 | 16 of 4 or 2 | 8 × 6, 8 × 2 | not measured |",
+        "| NEON | 32 of 2 | 8 × 6 | not measured |",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def exponents() -> str:
+    """Return with which power of each size the cost of a round or record grows."""
+    kinds = {"one-hot": ("n_users", "n_items", "n_candidates", "records")}
+    kinds["dense"] = ("n_users", "n_features", "n_candidates", "rounds")
+    lines = [
+        "",
+        "| exponent: cost ~ size to this power | users | features or items | candidates | rounds or records played |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, sizes in kinds.items():
+        powers = (_rows("growth", f"{kind}: cost ~ {size} ** exponent")[0]["value"] for size in sizes)
+        lines.append(f"| {kind} | {' | '.join(f'{power:.2f}' for power in powers)} |")
+    return "\n".join([*lines, ""])
 
 
 def looks() -> str:
@@ -143,6 +202,9 @@ MAKERS: dict[str, Callable[..., str]] = {
         compared,
         half_lives,
         bench,
+        benches,
+        rounds_by_processor,
+        exponents,
         looks,
         at_bound,
         beyond_bound,

@@ -68,12 +68,20 @@ def test_the_first_page_and_the_results_have_their_numbers_made() -> None:
         assert "<!-- made:" in (ROOT / name).read_text(encoding="utf-8"), name
 
 
+def test_the_pages_on_speed_have_no_measured_number_outside_of_marks() -> None:
+    for name in ("speed.md", "scale-out.md"):
+        measured, _, _ = (ROOT / "docs" / name).read_text(encoding="utf-8").partition("on paper")
+        assert not re.findall(r".*\d (?:µs|ms|GiB|times (?:as|faster)).*", MADE.MARK.sub("", measured))
+
+
 def test_a_stale_number_and_an_unknown_mark_are_found() -> None:
     page = "In 0<!-- made: compared runs -->99<!-- end --> runs."
     assert MADE.filled(page) != page
     assert MADE.filled(MADE.filled(page)) == MADE.filled(page)
     with pytest.raises(SystemExit, match="there is no mark 'nothing'"):
         MADE.filled("<!-- made: nothing --><!-- end -->")
+    with pytest.raises(SystemExit, match=r"dense\.json has no row that starts with 'nothing'"):
+        MADE.filled("<!-- made: benches dense nothing --><!-- end -->")
 
 
 def test_a_page_is_written_again_with_what_it_prints(blocks: SimpleNamespace, tmp_path: Path) -> None:
