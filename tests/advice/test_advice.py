@@ -359,6 +359,7 @@ def test_advise_from_the_command_line(tmp_path: Path) -> None:
     }
     plain = CliRunner().invoke(app, ["advise", str(log), "--out", out])
     assert plain.stdout.startswith("Start with ")
+    assert "Next: `coterie compare " in plain.stdout
 
 
 def test_theory_from_the_command_line(tmp_path: Path) -> None:

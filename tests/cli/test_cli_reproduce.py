@@ -80,6 +80,8 @@ def test_a_log_of_ones_own_goes_through_the_same_protocol(
     assert first.startswith("Best settings in tuning on ")
     assert re.search(r"mine.parquet: cab:alpha=0.1,linucb-single:alpha=[\d.]+,random$", first)
     assert "of the 600 rounds" not in told.out
+    assert "of the 21 values of α in" in " ".join(told.out.split())
+    assert "clusters" not in told.out  # no policy here has that parameter
     assert (tmp_path / "out" / "mine-quick" / "figure-1.svg").exists()
     assert call(monkeypatch, "reproduce", *words) == 2
     assert "mine.parquet is a log of your own; use `coterie tune " in " ".join(

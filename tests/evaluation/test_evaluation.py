@@ -270,6 +270,7 @@ def test_a_better_policy_is_found() -> None:
     found = evaluate(feedback(3000), {"logged": "logged", "uniform": "uniform", "ours": learner()})
     assert found.results[0].name == "ours"
     assert headline(found) == "ours would have earned most"
+    assert lead(found).startswith("It would have earned 0.")
     assert "fewer than 1 in 100 logs" in lead(found)
 
 

@@ -111,8 +111,8 @@ class Advice(NamedTuple):
             f"{_of_100(shared.shared[0])} if users share. With {count(last, 'record')} or more it is "
             f"{_of_100(shared.own[-1])} and {_of_100(shared.shared[-1])}. By chance it is 50 times in 100.",
             f"Averaged over these sizes sharing gains {100 * shared.gain:.1f} in 100 "
-            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}); a gain below {100 * WORTH:g} is "
-            "not worth the effort.",
+            f"(95 % interval {100 * shared.low:.1f} to {100 * shared.high:.1f}). It is worth the effort "
+            f"if all of this interval is above {100 * WORTH:g}.",
             self.because(),
         ]
         if self.recommended == NOTHING:

@@ -22,7 +22,9 @@ def headline(evaluation: Evaluation) -> str:
     if not others:
         return f"{first.name} on its own"
     if is_clear(evaluation):
-        return f"{first.name} would have earned most"
+        return (
+            "What was shown earned most" if first.name == LOGGED else f"{first.name} would have earned most"
+        )
     return f"No clear winner: {first.name} and {others[0].name} came out close"
 
 
@@ -49,7 +51,8 @@ def lead(evaluation: Evaluation) -> str:
     """Return the result in a few sentences."""
     first, *others = evaluation.results
     shape = number_format(evaluation)
-    text = f"{_called(first)} {_earned(first, shape)} per decision {_within(first.best_estimate, shape)}"
+    called = "It" if others and is_clear(evaluation) else _called(first)  # the headline has named it
+    text = f"{called} {_earned(first, shape)} per decision {_within(first.best_estimate, shape)}"
     shown = next((result for result in others if result.name == LOGGED), None)
     second = shown or (others[0] if others else None)
     if second is None:

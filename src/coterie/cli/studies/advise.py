@@ -47,6 +47,8 @@ def advise(
     console = Console()
     for line in advice.words():
         console.print(line, markup=False, highlight=False)
+    command = "compare" if Path(log).suffix else "reproduce"
+    console.print(f"Next: `coterie {command} {log}` plays the policies on it.", markup=False, highlight=False)
     console.print(f"Page: {os.path.relpath(page)}", markup=False, highlight=False, soft_wrap=True)
 
 

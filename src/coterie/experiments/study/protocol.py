@@ -15,7 +15,7 @@ from coterie.data.datasets import part_of
 from coterie.errors import ParameterError
 from coterie.experiments.run.parallel import OnProgress, Task, Workers, record_all
 from coterie.experiments.run.runs import Run
-from coterie.experiments.run.specs import Spec
+from coterie.experiments.run.specs import Spec, defaults
 from coterie.experiments.study.compare import Comparison, Plan, compare
 from coterie.experiments.study.metrics import over_runs
 from coterie.experiments.study.tuning import Grid, merit, paper_grid, quick_grid, read_score, score, settings
@@ -94,12 +94,13 @@ class Protocol:
         if not self.quick:
             return []
         full = paper_grid(self.data.n_users)
-        parts = (
-            (self.total, self.data.n_rounds, "rounds"),
-            (len(self.grid.alpha), len(full.alpha), "values of α in tuning"),
-            (len(self.grid.k), len(full.k), "numbers of clusters in tuning"),
-            (self.n_runs, PAPER_RUNS, "runs of the paper"),
-        )
+        tuned = {name for spec in self.specs for name in set(defaults(spec.name)) - set(spec.parameters)}
+        parts = [(self.total, self.data.n_rounds, "rounds")]
+        if "alpha" in tuned:
+            parts.append((len(self.grid.alpha), len(full.alpha), "values of α in tuning"))
+        if "k" in tuned:
+            parts.append((len(self.grid.k), len(full.k), "numbers of clusters in tuning"))
+        parts.append((self.n_runs, PAPER_RUNS, "runs of the paper"))
         return [f"{done:,} of the {all_:,} {what}" for done, all_, what in parts if done < all_]
 
     def tuning_tasks(self, spec: Spec) -> list[tuple[Spec, list[Task]]]:
