@@ -8,7 +8,9 @@ import httpx
 import pytest
 
 from coterie.errors import ParameterError
+from coterie.service import serve
 from coterie.service.listening import listen, url_of
+from coterie.service.settings import Settings
 from tests.service.process import reserved_port, service
 
 
@@ -25,6 +27,19 @@ def test_port_0_is_a_free_port_and_the_url_names_it() -> None:
 def test_the_url_has_brackets_and_tls_where_it_needs_them() -> None:
     with listen("127.0.0.1", 0)[0] as one:
         assert url_of([one], "::1", tls=True) == f"https://[::1]:{one.getsockname()[1]}"
+
+
+def test_the_demo_says_first_where_it_is_and_then_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "serve_on", lambda *_: None)
+    monkeypatch.setattr(serve, "configure_logs", lambda _: None)
+    monkeypatch.setattr("os.umask", lambda _: 0)
+    for demo in (False, True):
+        serve.serve(Settings(port=0), demo=demo)
+        first, *more = capsys.readouterr().out.splitlines()
+        assert first.startswith("listening on http://127.0.0.1:")
+        assert [line.startswith("Open it in a browser: ") for line in more] == [True] * demo
 
 
 def test_a_taken_port_and_an_unknown_host_are_named() -> None:

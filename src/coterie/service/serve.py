@@ -40,6 +40,11 @@ def serve(settings: Settings, demo: bool = False) -> None:
     read_origins(settings.origins)  # raises before the store is opened
     sockets = listen(settings.host, settings.port)
     announce(url_of(sockets, settings.host, settings.tls_certificate is not None))
+    if demo:
+        print(
+            "Open it in a browser: simulated users rank and reward, and the page shows what is learned.",
+            flush=True,
+        )
     if settings.workers == 1:
         serve_on(settings, sockets, demo)
     else:
