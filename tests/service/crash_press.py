@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from coterie.bench.service.loadtest import _Client, action_features, context_features, request_bytes
+from coterie.bench.service.loadtest import Client, action_features, context_features, request_bytes
 from coterie.service.ids import SLOT
 
 CONNECTIONS, USERS = 6, 4  # users of each connection
@@ -172,9 +172,9 @@ class Sender:
 
 
 @asynccontextmanager
-async def connection(port: int) -> AsyncIterator[_Client]:
+async def connection(port: int) -> AsyncIterator[Client]:
     """Open one connection."""
-    _, client = await asyncio.get_running_loop().create_connection(_Client, "127.0.0.1", port)
+    _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
     try:
         yield client
     finally:

@@ -79,7 +79,7 @@ class Tally:
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
-class _Client(asyncio.Protocol):
+class Client(asyncio.Protocol):
     """One connection with one request at a time. Parses only HTTP answers with a content length."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
 
     async def work(number: int) -> None:
         rng = random.Random(f"{plan.seed}-{number}")
-        _, client = await loop.create_connection(_Client, host, port)
+        _, client = await loop.create_connection(Client, host, port)
         count = 0
         try:
             while loop.time() < end and not 0 < plan.ranks <= count:

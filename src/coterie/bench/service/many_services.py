@@ -2,18 +2,21 @@
 
 First all requests go to one service, so the others only follow its records; then they go to all. Processor time is
 counted per process, so the load generator and other programs take no part in it. It is measured without rewards and
-with one per rank: the difference is what a reward costs.
+with one per rank: the difference is what a reward costs. Meanwhile one client asks at one service, and then looks for
+its decision at another one.
 """
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from coterie.bench.service.loadtest import SERVERS, Plan, Server, Tally, press
+from coterie.bench.service.loadtest import SERVERS, Client, Plan, Server, Tally, press, request_bytes
 
 SETTLING = 0.5  # seconds of load before it is measured
 
@@ -33,39 +36,69 @@ def servers(count: int, kind: str = "serve", *options: str) -> Iterator[list[Ser
 def measured(loaded: Sequence[Server], every: Sequence[Server], plan: Plan) -> tuple[Tally, list[float]]:
     """Load some of the servers at once; return the answers, and the processor time of every server."""
 
-    async def go(part: Plan) -> Tally:
-        total = Tally()
-        each = msgspec.structs.replace(part, connections=max(1, part.connections // len(loaded)))
-        for tally in await asyncio.gather(*(press(server.url, each) for server in loaded)):
-            total.latencies += tally.latencies
-            total.failures += tally.failures
-            total.seconds = max(total.seconds, tally.seconds)
-        return total
-
-    asyncio.run(go(msgspec.structs.replace(plan, seconds=SETTLING)))
+    asyncio.run(_press_all(loaded, msgspec.structs.replace(plan, seconds=SETTLING)))
     before = [server.cpu_seconds() for server in every]
-    tally = asyncio.run(go(plan))
+    tally = asyncio.run(_press_all(loaded, plan))
     return tally, [server.cpu_seconds() - start for server, start in zip(every, before, strict=True)]
 
 
-def run_many(
-    plan: Plan, counts: Sequence[int], store: str | None, durability: str
-) -> list[dict[str, object]]:
+async def _press_all(loaded: Sequence[Server], plan: Plan) -> Tally:
+    total = Tally()
+    each = msgspec.structs.replace(plan, connections=max(1, plan.connections // len(loaded)))
+    for tally in await asyncio.gather(*(press(server.url, each) for server in loaded)):
+        total.latencies += tally.latencies
+        total.failures += tally.failures
+        total.seconds = max(total.seconds, tally.seconds)
+    return total
+
+
+async def _read_elsewhere(every: Sequence[Server], plan: Plan) -> Tally:
+    """Load all servers; meanwhile decide at one and read the decision at the next, whose latencies are returned."""
+    loop, found = asyncio.get_running_loop(), Tally()
+    pressing = asyncio.create_task(_press_all(every, plan))
+    clients = []
+    for server in every:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        clients.append(((await loop.create_connection(Client, host, int(port)))[1], f"{host}:{port}"))
+    prefix, count = f"read-{time.time_ns()}", 0
+    while not pressing.done():
+        event, count = f"{prefix}-{count}", count + 1
+        (first, here), (second, there) = clients[count % len(every)], clients[(count + 1) % len(every)]
+        body = b'{"eventId":"%b","actions":[{"id":"a"},{"id":"b"}]}' % event.encode()
+        status, _ = await first.ask(request_bytes("POST", "/v1/rank", body, here, plan.key))
+        asked = loop.time()
+        if status == 201:
+            status, _ = await second.ask(request_bytes("GET", f"/v1/events/{event}", b"", there, plan.key))
+        if status == 200:
+            found.latencies.append(loop.time() - asked)
+        else:
+            found.failures[str(status)] += 1
+    for client, _ in clients:
+        client.transport.close()
+    found.failures += (await pressing).failures
+    return found
+
+
+def run_many(plan: Plan, counts: Sequence[int], store: str | None, durability: str) -> list[dict[str, Any]]:
     """Return a row for each number of services on one store: a new file, or an address that holds an empty store."""
-    part = msgspec.structs.replace(plan, seconds=plan.seconds / (4 * len(counts) + 1))
+    part = msgspec.structs.replace(plan, seconds=plan.seconds / (5 * len(counts) + 1))
     with servers(1, "bare") as (bare,):
         tally, (used,) = measured([bare], [bare], msgspec.structs.replace(part, rewards=0.0))
     plain = used / max(1, len(tally.latencies))
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
             place = store or str(Path(folder) / f"{count}.db")
             with servers(count, "serve", "--store", place, "--durability", durability) as every:
                 rows.append(_row(every, part, plain))
+    one = next((row["cpu_us_a_rank"] for row in rows if row["workers"] == 1), None)
+    for row in rows:
+        # How many more ranks so many cores could answer, if nothing else ran on them.
+        row["times_one"] = one and row["workers"] * one / row["cpu_us_a_rank"]
     return rows
 
 
-def _row(every: list[Server], plan: Plan, plain: float) -> dict[str, object]:
+def _row(every: list[Server], plan: Plan, plain: float) -> dict[str, Any]:
     """Measure services that share a store; `plain` is a bare endpoint's processor time for a rank."""
     deciding, following = [], []
     for rewards in (0.0, 1.0):
@@ -76,14 +109,17 @@ def _row(every: list[Server], plan: Plan, plain: float) -> dict[str, object]:
     total, used = measured(every, every, plan)
     rank, reward = deciding[0], deciding[1] - deciding[0]
     alone = len(every) == 1
+    elsewhere = Tally() if alone else asyncio.run(_read_elsewhere(every, plan))
     return {
         "workers": len(every),
         "ranks_a_second": total.rate,
-        "failures": sum(total.failures.values()),
+        "failures": sum(total.failures.values()) + sum(elsewhere.failures.values()),
         "cpu_us_a_rank": 1e6 * sum(used) / max(1, len(total.latencies)),
         "deciding_a_rank_us": 1e6 * rank,
         "deciding_a_reward_us": 1e6 * reward,
         "following_a_rank": None if alone else following[0] / rank,
         "following_a_reward": None if alone else (following[1] - following[0]) / reward,
+        "read_elsewhere_p50_ms": None if alone else elsewhere.percentile(0.5),
+        "read_elsewhere_p99_ms": None if alone else elsewhere.percentile(0.99),
         "cost_ratio_to_bare": rank / plain,
     }

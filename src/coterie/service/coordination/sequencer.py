@@ -337,12 +337,13 @@ class Sequencer:
                 async with self.turns:
                     self.take(found)
                 continue
-            if not new.records:
+            if new.records:
+                await self._apply(new.records, new.names)
+                # Each service removes the names of users who made room, because the one that wrote this may be gone.
+                self._gone += self.bandit.drain().gone
+            if new.all:
                 self._current = asked
                 return self.bandit.position > before
-            await self._apply(new.records, new.names)
-            # Each service removes the names of users who made room, because the one that wrote this may be gone.
-            self._gone += self.bandit.drain().gone
 
     async def _apply(
         self, records: Sequence[Record], names: Mapping[int, str], long: bool = False

@@ -12,7 +12,7 @@ from coterie.service.log.damage import readable
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.pieces import DamagedError
 from coterie.service.log.reading import LogReader
-from coterie.service.log.store import Store
+from coterie.service.log.store import PAGE_OF_LOG, Store
 from coterie.service.logs import log
 from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
@@ -119,13 +119,14 @@ class New(NamedTuple):
 
     records: list[Record]
     names: dict[int, str]  # of new users
+    all: bool  # whether that was all
 
 
 def read_new(store: Store, position: int, next_user: int) -> New:
     """Return the records from a position on, or some of them, and the names of users from a number on."""
     batches = store.tail(position)
     if not batches:
-        return New([], {})
+        return New([], {}, True)
     if batches[0].first != position:
         if store.bounds()[0] > position:
             raise BehindError(f"record {position} was removed from the log meanwhile")
@@ -136,7 +137,7 @@ def read_new(store: Store, position: int, next_user: int) -> New:
         getattr(record, "user", -1) >= next_user or isinstance(record, Import | Befriend)
         for record in records
     )
-    return New(records, store.users(next_user) if new else {})
+    return New(records, store.users(next_user) if new else {}, len(batches) < PAGE_OF_LOG)
 
 
 def attach(bandit: Bandit, log: LogReader) -> None:
