@@ -20,9 +20,8 @@ class NaiveCLUB:
         one_hot: bool = False,
         rng: np.random.Generator | None = None,
         edges_come: bool = True,
-        cut_late: bool = False,
     ) -> None:
-        self.edges_come, self.cut_late = edges_come, cut_late
+        self.edges_come = edges_come
         self.d, self.alpha, self.alpha2, self.thompson, self.one_hot = d, alpha, alpha2, thompson, one_hot
         self.rng = rng or np.random.default_rng(0)
         self.M: dict[Hashable, Vector] = {}
@@ -68,13 +67,10 @@ class NaiveCLUB:
         return first_best(ucb(M, b, contexts, scale))
 
     def learn(self, i: Hashable, x: Vector, y: float) -> None:
-        if self.cut_late:
-            self.cut(i)
         self.M[i] = self.M[i] + np.outer(x, x)
         self.b[i] = self.b[i] + y * x
         self.T[i] += 1
-        if not self.cut_late:
-            self.cut(i)
+        self.cut(i)
         self.t += 1
 
     def cut(self, i: Hashable) -> None:

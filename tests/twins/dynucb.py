@@ -19,9 +19,7 @@ class NaiveDynUCB:
         seed: int = 0,
         thompson: bool = False,
         one_hot: bool = False,
-        seek_first: bool = False,
     ) -> None:
-        self.seek_first = seek_first
         self.d, self.k, self.alpha, self.thompson, self.one_hot = d, k, alpha, thompson, one_hot
         self.rng = np.random.default_rng(seed)
         self.M: dict[Hashable, Vector] = {}
@@ -64,13 +62,12 @@ class NaiveDynUCB:
 
     def learn(self, user: Hashable, x: Vector, y: float) -> None:
         self.add(user)
-        before = [self.pooled(cluster) for cluster in range(self.k)]
         self.M[user] = self.M[user] + np.outer(x, x)
         self.b[user] = self.b[user] + y * x
         w = np.linalg.inv(self.M[user]) @ self.b[user]
         gaps = []
         for cluster in range(self.k):
-            M, b = before[cluster] if self.seek_first else self.pooled(cluster)
+            M, b = self.pooled(cluster)
             gaps.append(float(np.sum((w - np.linalg.inv(M) @ b) ** 2)))
         if gaps[self.cluster[user]] > min(gaps) + 1e-12:
             self.cluster[user] = min(c for c in range(self.k) if gaps[c] <= min(gaps) + 1e-12)
@@ -78,6 +75,4 @@ class NaiveDynUCB:
 
 
 def twin_of(policy: Any, d: int) -> NaiveDynUCB:
-    return NaiveDynUCB(
-        d, policy.k, policy.alpha, policy.seed, policy.thompson, policy.one_hot, policy.seek_first
-    )
+    return NaiveDynUCB(d, policy.k, policy.alpha, policy.seed, policy.thompson, policy.one_hot)

@@ -20,7 +20,7 @@ from coterie.models import make_rows
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Items, play_linucb
+from coterie.models.rows.chunks import Linear, play_linucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
 from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import (
@@ -117,26 +117,21 @@ class LinUCB(Policy):
         return 1
 
     def run(self, batch: Batch) -> Outcome:
-        return run_chunks(self, self.rows, self._row, batch, self._play)
+        return run_chunks(self, self.rows, self._row, batch, play_linucb, self._state, self._join)
 
     def _row(self, user: Hashable) -> int:
         if self.shared:
             return EVERYBODY if user in self._known else -1
         return self._learners.row(user)
 
-    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
-        game = chunk.game(items, self.learned, len(self._known))
-        while not chunk.is_over(game):
-            self.rows.fit(int(self.rows.rows.size[0]) + 1, self.rows.entries + 1)
-            play_linucb(
-                game, rows=self.rows.rows, shared=self.shared, keep=self._keep, alpha=alpha,
-                thompson=self.thompson, rng=self.rng,
-            )  # fmt: skip
-        self.learned = int(game.so_far[1])
-        for user in chunk.joined:
-            self._known.setdefault(user)
-            if not self.shared:
-                self._learners.join(user)
+    def _state(self, alpha: float) -> Linear:
+        self.rows.fit(int(self.rows.rows.size[0]) + 1, self.rows.entries + 1)
+        return Linear(self.rows.rows, self.shared, self._keep, alpha, self.thompson)
+
+    def _join(self, user: Hashable) -> None:
+        self._known.setdefault(user)
+        if not self.shared:
+            self._learners.join(user)
 
     def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
         """Return the users whose payoffs decide for `user`: all, including `user`, or `user` alone."""

@@ -26,7 +26,7 @@ def both(one_hot: bool, users: int, **given: Any) -> tuple[CLUB, NaiveCLUB]:
     """A policy with its users, and the twin with the same edges."""
     policy = make(one_hot, **given)
     twin = NaiveCLUB(4, given["alpha"], given["alpha2"], given.get("thompson", False), one_hot)
-    twin.edges_come, twin.cut_late = given.get("p") != 0, given.get("cut_late", False)
+    twin.edges_come = given.get("p") != 0
     for user in range(users):
         policy.add(user)
         twin.add(user, policy.edges())
@@ -41,7 +41,7 @@ def test_club_equals_its_twin_choice_for_choice(one_hot: bool, p: float | None, 
     settings = ((1, 0.1, 0.3), (2, 0.5, 0.1), (3, 0.0, 0.0), (4, 0.2, 0.6), (5, 0.3, 0.15))
     for seed, alpha, alpha2 in settings:
         given: dict[str, Any] = {"alpha": alpha, "alpha2": alpha2, "p": p, "thompson": thompson, "seed": seed}
-        policy, twin = both(one_hot, 10, cut_late=seed == 5, **given)
+        policy, twin = both(one_hot, 10, **given)
         sizes: set[int] = set()
 
         def each(t: int, visit: Visit, policy: Any = policy, twin: Any = twin, sizes: Any = sizes) -> None:
@@ -71,27 +71,22 @@ def test_club_equals_its_twin_choice_for_choice(one_hot: bool, p: float | None, 
 def test_the_compiled_loop_gives_what_one_by_one_gives(
     one_hot: bool, p: float | None, thompson: bool
 ) -> None:
-    for cut_late in (False, True):
-        given: dict[str, Any] = {"p": p, "thompson": thompson, "seed": 7, "cut_late": cut_late}
-        run_equals_one_by_one(
-            lambda given=given: make(one_hot, alpha=0.3, alpha2=0.2, **given),  # type: ignore[misc]
-            one_hot,
-            seed=4,
-        )
+    given: dict[str, Any] = {"p": p, "thompson": thompson, "seed": 7}
+    run_equals_one_by_one(lambda: make(one_hot, alpha=0.3, alpha2=0.2, **given), one_hot, seed=4)
 
 
-def test_an_edge_is_cut_by_the_payoff_or_a_visit_later_by_hand() -> None:
+def test_an_edge_is_cut_by_the_payoff_by_hand() -> None:
     """Ann paid 1 three times: w = 3/4 and CB̃ = α₂·√((1 + log 4)/4) = 0.773·α₂.
 
     Bob is at 0 with CB̃ = α₂, and after a payoff of −1 at −1/2 with 0.920·α₂. At α₂ = 0.6 the first is too near for a
-    cut, 0.75 < 1.06, and the second is not, 1.25 > 1.02. As printed, the second test comes with the next payoff.
+    cut, 0.75 < 1.06, and the second is not, 1.25 > 1.02.
     """
-    for cut_late in (False, True):
-        policy = CLUB(one_hot=True, p=1, alpha2=0.6, cut_late=cut_late)
-        policy.learn_many(["ann", "ann", "ann", "bob"], ["jazz"] * 4, [1, 1, 1, -1])
-        assert policy.neighbours("bob", "jazz") == (["ann", "bob"] if cut_late else ["bob"])
-        policy.learn("bob", "jazz", -1)
-        assert policy.neighbours("bob", "jazz") == ["bob"]
+    policy = CLUB(one_hot=True, p=1, alpha2=0.6)
+    policy.learn_many(["ann", "ann", "ann"], ["jazz"] * 3, [1, 1, 1])
+    policy.add("bob")
+    assert policy.neighbours("bob", "jazz") == ["ann", "bob"]
+    policy.learn("bob", "jazz", -1)
+    assert policy.neighbours("bob", "jazz") == ["bob"]
 
 
 @kinds
@@ -189,15 +184,6 @@ def test_newcomers_get_edges_at_the_rate_of_the_rule() -> None:
     assert rule.graph.members(rule.graph.component(0)) == 2000
 
 
-def test_the_complete_graph_stores_what_was_cut_only() -> None:
-    policy = CLUB(one_hot=True, p=1.0)
-    for user in range(3000):
-        policy.add(user)
-    assert len(policy.graph.tensors()["gone"]) == 0
-    assert len(policy.graph.rows.to) < 100
-    assert policy.decide(0, ["jazz"]).members[0] == 3000
-
-
 @kinds
 @pytest.mark.parametrize("p", [None, 1.0], ids=["sparse", "complete"])
 def test_a_dropped_user_leaves_the_pool_to_the_last_bit(one_hot: bool, p: float | None) -> None:
@@ -248,14 +234,10 @@ def test_a_file_whose_components_do_not_follow_from_its_edges_is_refused(
     broken = dict(good)
     broken["component"] = np.zeros_like(good["component"])
     bad = [broken]
-    stored = "gone" if p == 1 else "edges"
     for pairs in ([[0, 8]], [[0, -1]], [[0, 1], [1, 0]]):
-        tree = np.ones(0 if p == 1 else len(pairs), dtype=np.uint8)
-        bad.append({**good, stored: np.array(pairs), "tree": tree})
+        bad.append({**good, "edges": np.array(pairs), "tree": np.ones(len(pairs), dtype=np.uint8)})
     if len(good["tree"]):
         bad.append({**good, "tree": 1 - good["tree"]})
-    if p == 1:
-        bad = bad[1:]
     for tensors in bad:
         with pytest.raises(FileError, match="contradict"):
             CLUB(one_hot=True, p=p).restore(tensors)

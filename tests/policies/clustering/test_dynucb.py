@@ -23,9 +23,8 @@ def make(one_hot: bool, **given: Any) -> DynUCB:
 @scoring
 def test_dynucb_equals_its_twin_choice_for_choice(one_hot: bool, thompson: bool) -> None:
     for seed, alpha, k in ((1, 0.0, 2), (2, 0.1, 3), (3, 0.5, 5), (4, 0.2, 1), (5, 0.2, 4)):
-        seek_first = seed == 5
-        policy = make(one_hot, alpha=alpha, k=k, thompson=thompson, seed=seed, seek_first=seek_first)
-        twin = NaiveDynUCB(4, k, alpha, seed, thompson, one_hot, seek_first)
+        policy = make(one_hot, alpha=alpha, k=k, thompson=thompson, seed=seed)
+        twin = NaiveDynUCB(4, k, alpha, seed, thompson, one_hot)
 
         def each(t: int, visit: Visit, policy: Any = policy, twin: Any = twin) -> None:
             if t == 120:  # a user leaves, another waits
@@ -43,9 +42,7 @@ def test_dynucb_equals_its_twin_choice_for_choice(one_hot: bool, thompson: bool)
 @kinds
 @scoring
 def test_the_compiled_loop_gives_what_one_by_one_gives(one_hot: bool, thompson: bool) -> None:
-    for seek_first in (False, True):
-        given: dict[str, Any] = {"alpha": 0.3, "thompson": thompson, "seed": 7, "seek_first": seek_first}
-        run_equals_one_by_one(lambda given=given: make(one_hot, k=3, **given), one_hot, seed=4)  # type: ignore[misc]
+    run_equals_one_by_one(lambda: make(one_hot, k=3, alpha=0.3, thompson=thompson, seed=7), one_hot, seed=4)
 
 
 @kinds

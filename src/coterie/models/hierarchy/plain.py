@@ -25,7 +25,7 @@ from coterie.models.hierarchy.representation import EffectPart, Exploration, Gro
 from coterie.models.parts import Blocks, Parts
 from coterie.models.ranges import LARGEST_PAYOFF, MOST_LEARNED
 from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Items, play_chunks
+from coterie.models.rows.chunks import Chunk, Game, Items, play_chunks
 from coterie.models.rows.means import Means
 
 PARTS = ("population", "own", "effect", "pair")  # the parts of an estimate
@@ -191,12 +191,13 @@ class PlainModel:
 
         def play(chunk: Chunk, items: Items) -> None:
             nonlocal learned
-            game = chunk.game(items, learned)
-            while not chunk.is_over(game):
+
+            def turn(game: Game) -> None:
                 self.make_room(n_items=int(items.named[0]))
                 loop.play(self._arrays, game, features, *exploration)
                 self.refit_if_due(int(items.named[0]))
-            learned = int(game.so_far[1])
+
+            learned = chunk.play(items.numbers, items.named, learned, 0, turn)
             for user in chunk.joined:
                 self._rows.touch(self.roster.join(user) // BLOCK)
 

@@ -5,16 +5,17 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.models._kernels.rows.club import play_club
+from coterie.arrays import Ints
+from coterie.models._kernels.rows.club import Club, play_club
 from coterie.models._kernels.rows.dynucb import Clusters, nearest, newcomers_cluster, play_dynucb
 from coterie.models._kernels.rows.game import Game, People
-from coterie.models._kernels.rows.linucb import play_linucb
+from coterie.models._kernels.rows.linucb import Linear, play_linucb
 from coterie.models._kernels.rows.sclub import partner
-from coterie.models.batches import Batch, Outcome, as_rounds, names_of, outcome_of
+from coterie.models.batches import Batch, Outcome, as_rounds, names_of, outcome_of, positions
 from coterie.models.rows.ridge_rows import RidgeRows
 
 __all__ = [
-    "Chunk", "Clusters", "Game", "Items", "nearest", "newcomers_cluster", "partner", "play_chunks",
+    "Chunk", "Club", "Clusters", "Game", "Items", "Linear", "nearest", "newcomers_cluster", "partner", "play_chunks",
     "play_club", "play_dynucb", "play_linucb",
 ]  # fmt: skip
 
@@ -48,23 +49,22 @@ class Chunk:
     """Some rounds in the format of compiled loops, with their outcomes after the loop."""
 
     def __init__(self, batch: Batch, row: Callable[[Hashable], int]) -> None:
-        numbers: dict[Hashable, int] = {}
-        who = np.array([numbers.setdefault(user, len(numbers)) for user in batch.users], dtype=np.int64)
-        self.users = list(numbers)  # the user of each number
+        self.users, who = positions(batch.users)  # the user of each number
         self.people = People(
             np.array([row(user) for user in self.users], dtype=np.int64),
             np.zeros(1 + len(self.users), dtype=np.int64),
         )
         self.rounds = as_rounds(batch, who)
 
-    def game(self, items: Items, learned: int, own: int = 0) -> Game:
-        """Return the input of a compiled loop, after `learned` payoffs; `own` is a count that the policy keeps."""
-        so_far = np.array([0, learned, own])
-        return Game(self.rounds, self.people, items.numbers, items.named, so_far)
+    def play(self, items: Any, named: Ints, learned: int, known: int, loop: Callable[[Game], None]) -> int:
+        """Play all rounds, after `learned` payoffs and with `known` users; return how many payoffs there are then.
 
-    def is_over(self, game: Game) -> bool:
-        """Return whether all rounds were played."""
-        return bool(game.so_far[0] >= len(self.rounds.who))
+        `loop` makes room and plays as many rounds as there is room for.
+        """
+        game = Game(self.rounds, self.people, items, named, np.array([0, learned, known]))
+        while game.so_far[0] < len(self.rounds.who):
+            loop(game)
+        return int(game.so_far[1])
 
     @property
     def joined(self) -> list[Hashable]:

@@ -1,8 +1,4 @@
-"""A graph over users' rows, whose components have pooled models. There is no n × n matrix.
-
-Sparse graphs store their edges. The complete graph stores the cut pairs, so its memory grows with the cuts;
-serving a row of it visits the whole component.
-"""
+"""A graph over users' rows, whose components have pooled models. It stores its edges; there is no n × n matrix."""
 
 from typing import Any, final
 
@@ -14,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from coterie.arrays import Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import user_graph as kernels
-from coterie.models._kernels.rows.club import Club
+from coterie.models._kernels.rows.user_graph_edges import HALVES, ROWS
 from coterie.models.files import Tensors, take
 from coterie.models.rows.ridge_rows import RidgeRows
 
@@ -33,24 +29,17 @@ class UserGraph:
         self.everybody = user_rows.sibling()  # one row: all users' statistics, used for unknown users
         self.everybody.take()
         self.p = -1.0 if p is None else p
-        self.complete = p == 1
-        self.rows = kernels.make(self.complete)
-
-    def compiled(self) -> Club:
-        """Return all arrays, for the compiled loop."""
-        return Club(self.user_rows.rows, self.pools.rows, self.everybody.rows, self.rows)
+        self.rows = kernels.make()
 
     def fit(self) -> None:
-        """Make room for one new row and one round, as the kernels' `has_room` requires."""
+        """Make room for one new row and one round, as the kernels' `graph_has_room` requires."""
         n = len(self) + 1
         pairs = self.user_rows.entries
         self.user_rows.fit(n, pairs + 1)
         self.pools.fit(n + 2, 2 * pairs + 4)
         self.everybody.fit(1, self.everybody.entries + 1)
         graph = self.rows
-        stored = graph.size[4] + n if self.complete else (graph.size[1] + 2 * n) // 2
-        room = (len(graph.gone) if self.complete else len(graph.to)) // 2
-        if n > len(graph.head) or stored > room:
+        if n > len(graph.head) or graph.size[HALVES] + 2 * n > len(graph.to):
             self.rows = kernels.grown(graph, n if n <= len(graph.head) else 2 * n, n)
 
     def arrive(self, seed: int) -> None:
@@ -93,28 +82,16 @@ class UserGraph:
         return np.flatnonzero(self.rows.home[: len(self)] == self.rows.home[row])
 
     def __len__(self) -> int:
-        return int(self.rows.size[0])
+        return int(self.rows.size[ROWS])
 
     def edges(self) -> Ints:
-        """Return all edges as pairs of rows: (edges, 2)."""
-        if not self.complete:
-            return self._pairs()
-        n = len(self)
-        a, b = np.triu_indices(n, 1)
-        kept = ~np.isin(a * n + b, self._pairs() @ np.array([n, 1]))
-        return np.stack([a[kept], b[kept]], axis=1)
-
-    def _pairs(self) -> Ints:
-        """Return the stored pairs: edges in the order they were drawn, or the cut pairs in order."""
-        if self.complete:
-            keys = np.sort(self.rows.gone[self.rows.gone > 0]) - 1
-            return np.stack([keys >> 31, keys & ((1 << 31) - 1)], axis=1)
-        halves: Ints = self.rows.to[: self.rows.size[1]].astype(np.int64).reshape(-1, 2)
+        """Return all edges as pairs of rows, in the order they were drawn: (edges, 2)."""
+        halves: Ints = self.rows.to[: self.rows.size[HALVES]].astype(np.int64).reshape(-1, 2)
         return halves[halves[:, 0] >= 0][:, ::-1].copy()
 
     def _tree(self) -> NDArray[np.uint8]:
         """Return for each stored edge whether it is in the spanning tree of its component."""
-        end = int(self.rows.size[1])
+        end = int(self.rows.size[HALVES])
         return np.asarray(self.rows.tree[:end:2][self.rows.to[:end:2] >= 0], dtype=np.uint8)
 
     def tensors(self) -> Tensors:
@@ -126,7 +103,7 @@ class UserGraph:
         number[order] = np.arange(len(order))
         return {
             "component": number[home] if len(home) else np.zeros(0, dtype=np.int64),
-            "gone" if self.complete else "edges": self._pairs(),
+            "edges": self.edges(),
             "tree": self._tree(),
             **self.pools.tensors("component", pools[order]),
             **self.everybody.tensors("everybody", np.zeros(1, dtype=np.int64)),
@@ -135,8 +112,8 @@ class UserGraph:
     def restore(self, tensors: Tensors, n_rows: int) -> None:
         """Restore what `tensors` returned, if components and edges are consistent."""
         home = take(tensors, "component", "i", (n_rows,))
-        pairs = take(tensors, "gone" if self.complete else "edges", "i", (None, 2))
-        tree = take(tensors, "tree", "u", (0 if self.complete else len(pairs),))
+        pairs = take(tensors, "edges", "i", (None, 2))
+        tree = take(tensors, "tree", "u", (len(pairs),))
         n_pools = int(home.max(initial=-1)) + 1
         low, high = pairs.min(axis=1), pairs.max(axis=1)
         sound = n_pools <= n_rows and (low >= 0).all() and (high < n_rows).all() and (low < high).all()
@@ -145,24 +122,17 @@ class UserGraph:
         if not (sound and self._connects(pairs, tree, home, n_pools)):
             raise FileError("the graph in the model file contradicts its components")
         pools = self.pools.restore("component", tensors, n_pools)
-        if "everybody_times" in tensors:
-            everybody = self.everybody.restore("everybody", tensors, 1)
-            if everybody.times[0] != self.user_rows.rows.times[:n_rows].sum():
-                raise FileError("the pool of everybody in the model file is not the sum of its users")
-            self.everybody.rows = everybody
-        else:  # an older file without this pool
-            self._sum_everybody(np.arange(n_rows))
+        everybody = self.everybody.restore("everybody", tensors, 1)
+        if everybody.times[0] != self.user_rows.rows.times[:n_rows].sum():
+            raise FileError("the pool of everybody in the model file is not the sum of its users")
+        self.everybody.rows = everybody
         self.pools.rows = pools
-        rows = kernels.grown(kernels.make(self.complete), n_rows + 1, len(pairs) + n_rows)
+        rows = kernels.grown(kernels.make(), n_rows + 1, len(pairs) + n_rows)
         kernels.rebuild(rows, home, np.array(pairs), np.array(tree))
         self.rows = rows
 
     def _connects(self, pairs: Ints, tree: NDArray[np.uint8], home: Ints, n_pools: int) -> bool:
         """Return whether the edges connect exactly the components, and trees span them."""
-        if self.complete:  # all pairs across components must have been cut
-            sizes = np.bincount(home, minlength=n_pools)
-            across = int((home[pairs[:, 0]] != home[pairs[:, 1]]).sum())
-            return 2 * across == len(home) ** 2 - int((sizes**2).sum())
         branches = pairs[tree > 0]
         ones: Any = np.ones(len(branches), dtype=np.int8)
         shape = (len(home), len(home))

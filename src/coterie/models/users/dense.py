@@ -17,13 +17,15 @@ from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.users import dense as kernels
 from coterie.models._kernels.users import panels
+from coterie.models._kernels.users.cab import Cab, play_cab
 from coterie.models._kernels.users.panels import Panels
 from coterie.models._kernels.users.simd import PANEL
-from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
+from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import Look, Near, View
 from coterie.models.ranges import PRODUCT, ROUNDED, are_covariances
+from coterie.models.rows.chunks import Game
 from coterie.models.rows.ridges import packing
 from coterie.models.threads import in_chunks
 from coterie.models.users.user_rows import UserRows
@@ -128,13 +130,14 @@ class Dense:
 
     def run(self, batch: Batch, rule: Rule, rng: np.random.Generator) -> Outcome:
         """Play checked rounds of CAB in one compiled loop."""
-        numbered = self._known.number(batch.users)
-        self._reserve(self._known.n_rows + int((numbered.row_of < 0).sum()))
-        rounds = as_rounds(batch, numbered.who)
-        rows, arrays = self._known.n_rows, tuple(self._panels)
-        kernels.run_cab(arrays, rows, numbered.row_of, batch.items, tuple(rounds), tuple(rule), rng)
-        self._known.give_rows(numbered)
-        return outcome_of(rounds)
+        c = batch.candidates.shape[1]
+        own, contexts = np.empty((3, c)), np.empty((c, self.n_features))
+
+        def loop(game: Game) -> None:
+            self._reserve(int(game.so_far[2]) + 1)
+            play_cab(Cab(kernels.Dense(self._panels, contexts), rule, own), game, rng)
+
+        return self._known.play(batch, batch.items, np.zeros(2, dtype=np.int64), rule.learned, loop)
 
     def part(self, users: Sequence[Hashable]) -> Tensors:
         """Return some users as arrays, with a row for each updated user."""

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.models._kernels.users import fading as kernels
-from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of
+from coterie.models._kernels.users.cab import Cab, play_cab
+from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.files import Tensors
 from coterie.models.protocol import Near, View
-from coterie.models.rows.chunks import Items
+from coterie.models.rows.chunks import Game, Items
 from coterie.models.rows.ridge_rows import RidgeRows
 from coterie.models.users.user_rows import UserRows
 
@@ -88,19 +89,17 @@ class Fading:
             once = {item: k for k, item in enumerate(dict.fromkeys(table))}
             candidates = np.array([once[item] for item in table], dtype=np.int64)[candidates]
             table = list(once)
-        numbered = self._known.number(batch.users)
-        rounds = as_rounds(batch._replace(candidates=candidates), numbered.who)
-        items = Items(self.ridges, table)
-        so_far = np.array([0, rule.learned, self._known.n_rows])
-        while so_far[0] < len(rounds.who):
-            room = int(so_far[2]) + 1
+        items, own = Items(self.ridges, table), np.empty((3, candidates.shape[1]))
+
+        def loop(game: Game) -> None:
+            room = int(game.so_far[2]) + 1
             self.ridges.fit(room, self.ridges.entries + room)
-            kernels.play(
-                self.ridges.rows, items.numbers, items.named, rounds, numbered.row_of, so_far, self.keep, rule, rng
-            )  # fmt: skip
+            play_cab(Cab(kernels.Fading(self.ridges.rows, self.keep), rule, own), game, rng)
+
+        checked = batch._replace(candidates=candidates)
+        outcome = self._known.play(checked, items.numbers, items.named, rule.learned, loop)
         items.settle()
-        self._known.give_rows(numbered)
-        return outcome_of(rounds)
+        return outcome
 
     def add(self, user: Hashable) -> None:
         """Register a user."""

@@ -3,25 +3,18 @@
 A user gets a row with the first update. A user who was only added is idle: M = I and w = 0, so no row is needed.
 """
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple, final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, final
 
 import numpy as np
 
 from coterie.arrays import Ints
 from coterie.errors import FileError
-from coterie.models.batches import positions
+from coterie.models.batches import Batch, Outcome, outcome_of
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
-
-
-class Numbered(NamedTuple):
-    """Users as a compiled loop takes them."""
-
-    names: list[Hashable]
-    who: Ints  # (rounds,) positions in `names`
-    row_of: Ints  # (names,) -1 if there is no row yet; the loop writes new rows
+from coterie.models.rows.chunks import Chunk, Game
 
 
 @final
@@ -80,18 +73,15 @@ class UserRows:
         """Return whether a user has no row, and so counts only in its own neighbourhood."""
         return user not in self._roster
 
-    # Compiled loops.
-
-    def number(self, users: Sequence[Hashable]) -> Numbered:
-        """Return the users of some rounds as arrays."""
-        names, who = positions(users)
-        return Numbered(names, who, np.array([self.row(name) for name in names], dtype=np.int64))
-
-    def give_rows(self, numbered: Numbered) -> None:
-        """Give users the rows that a compiled loop wrote."""
-        new = np.flatnonzero(numbered.row_of >= self.n_rows)
-        for k in new[np.argsort(numbered.row_of[new])].tolist():
-            self.give_row(numbered.names[k])
+    def play(
+        self, batch: Batch, items: Any, named: Ints, learned: int, loop: Callable[[Game], None]
+    ) -> Outcome:
+        """Play checked rounds after `learned` payoffs. `loop` makes room and plays as many as there is room for."""
+        chunk = Chunk(batch, self.row)
+        chunk.play(items, named, learned, self.n_rows, loop)
+        for user in chunk.joined:
+            self.give_row(user)
+        return outcome_of(chunk.rounds)
 
     # Files.
 

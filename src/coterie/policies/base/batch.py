@@ -11,7 +11,7 @@ from coterie.models import RidgeRows
 from coterie.models.batches import REFUSED, Batch, Outcome, check_learned, no_outcome
 from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_users, check_whole
-from coterie.models.rows.chunks import Chunk, Items, play_chunks
+from coterie.models.rows.chunks import Chunk, Game, Items, play_chunks
 
 __all__ = ["Batch", "Outcome", "check_learned", "read_batch", "run_one_by_one"]
 
@@ -97,17 +97,28 @@ def run_chunks(
     models: RidgeRows,
     row: Callable[[Hashable], int],
     batch: Batch,
-    play: Callable[[Chunk, Items, float], None],
+    loop: Callable[[Any, Game, Any], None],
+    state: Callable[[float], Any],
+    join: Callable[[Hashable], object],
 ) -> Outcome:
-    """Play a batch in chunks; `play` plays each chunk, with alpha, and updates the policy.
+    """Play a batch with a compiled loop, in chunks, and update the policy.
 
-    `row` returns a user's row, -1 for an unknown user. Falls back to Python if alpha is callable or an item
-    repeats.
+    `row` returns a user's row, -1 for an unknown user. `state` makes room and returns what the loop takes, with
+    alpha; `join` registers a user who got a row. Falls back to Python if alpha is callable or an item repeats.
     """
     candidates, payoffs, served = read_batch(batch)
     contexts = models.read(batch.items)
     alpha, repeats = policy.alpha, models.one_hot and len(set(contexts)) < len(contexts)
     if callable(alpha) or repeats or not len(candidates):
         return run_one_by_one(policy, batch)
+
+    def play(chunk: Chunk, items: Items) -> None:
+        policy.learned = chunk.play(
+            items.numbers, items.named, policy.learned, len(policy.users),
+            lambda game: loop(state(alpha), game, policy.rng),
+        )  # fmt: skip
+        for user in chunk.joined:
+            join(user)
+
     checked = Batch(batch.users, candidates, contexts, payoffs, served)
-    return play_chunks(checked, Items(models, contexts), row, lambda chunk, items: play(chunk, items, alpha))
+    return play_chunks(checked, Items(models, contexts), row, play)

@@ -20,10 +20,9 @@ edges and statistics: the component is summed again without them, and splits if 
 `thompson` is as in LinUCB.
 
 Two more differences. Edges are tested with statistics that include the new payoff; Figure 1 tests with those
-before it, which delays a cut by one visit: `cut_late=True`. And newcomers' edges make a denser graph than one
-draw of G(n, 3·log(n)/n): the n-th user has 3·log(n) edges to earlier users and gets more from later ones,
-twice as many in total. If the number of users is known in advance, set `p` to 3·log(n)/n: that gives the
-paper's graph.
+before it, which delays a cut by one visit. And newcomers' edges make a denser graph than one draw of
+G(n, 3·log(n)/n): the n-th user has 3·log(n) edges to earlier users and gets more from later ones, twice as many
+in total. If the number of users is known in advance, set `p` to 3·log(n)/n: that gives the paper's graph.
 """
 
 from collections.abc import Hashable, Iterable
@@ -38,7 +37,7 @@ from coterie.models import RidgeRows, make_rows
 from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Items, play_club
+from coterie.models.rows.chunks import Club, play_club
 from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
 from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
@@ -54,8 +53,6 @@ class CLUB(PooledRows):
         How far apart two users' models may be, in units of their uncertainty, before their edge is cut.
     p
         The probability of an edge between a newcomer and a known user; None for 3·log(n)/n, 1 for the complete graph.
-    cut_late
-        Test a user's edges with the statistics before the payoff, as the paper's figure does, not with those after.
     thompson
         Rank by a draw from the component's posterior, not by the bound.
     seed
@@ -81,7 +78,6 @@ class CLUB(PooledRows):
     alpha: Alpha = 0.1
     alpha2: float = 0.3
     p: float | None = None
-    cut_late: bool = False
     thompson: bool = False
     seed: Seed = 0
 
@@ -91,7 +87,6 @@ class CLUB(PooledRows):
         if self.p is not None and check_number("p", self.p) > 1:
             raise ParameterError(f"p is {self.p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
         self.p = None if self.p is None else check_number("p", self.p)
-        check_flag("cut_late", self.cut_late)
         check_flag("thompson", self.thompson)
         self.rng, self.seed_number = make_random(self.seed)
         self.user_rows = make_rows(self.n_features, self.one_hot)
@@ -107,28 +102,22 @@ class CLUB(PooledRows):
 
     def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Update the user and the component, then cut the user's edges to users who are too far away."""
-        if self.cut_late:
-            self.graph.cut_edges(row, self.alpha2)
         self.user_rows.update(row, items, payoff)
         self.graph.learn(row, items, payoff)
-        if not self.cut_late:
-            self.graph.cut_edges(row, self.alpha2)
+        self.graph.cut_edges(row, self.alpha2)
 
     def run(self, batch: Batch) -> Outcome:
-        return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
+        return run_chunks(
+            self, self.user_rows, self._roster.row, batch, play_club, self._state, self._roster.join
+        )
 
-    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
-        game = chunk.game(items, self.learned)
-        while not chunk.is_over(game):
-            self.graph.fit()
-            play_club(
-                game, club=self.graph.compiled(), p=self.graph.p, alpha=alpha, alpha2=self.alpha2,
-                cut_late=self.cut_late, thompson=self.thompson, rng=self.rng,
-                seed=self.seed_number,
-            )  # fmt: skip
-        self.learned = int(game.so_far[1])
-        for user in chunk.joined:
-            self._roster.join(user)
+    def _state(self, alpha: float) -> Club:
+        graph = self.graph
+        graph.fit()
+        return Club(
+            self.user_rows.rows, graph.pools.rows, graph.everybody.rows, graph.rows, graph.p, alpha, self.alpha2,
+            self.thompson, self.seed_number,
+        )  # fmt: skip
 
     def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
         """Return the rows of the user's component: the same for every context."""

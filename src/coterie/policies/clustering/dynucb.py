@@ -11,8 +11,7 @@ with the nearest w̄: the user's statistics are subtracted from the old cluster 
 paper assigns all users at random before the first round. Here users are added when first seen, so the next
 newcomer's cluster is drawn in advance: an unknown user decides with the cluster that the first payoff would
 go to. The user's own cluster has learned the payoff before the nearest is searched, so it is slightly nearer
-than without; `seek_first=True` searches first. Of equally near clusters the user's own is kept, else the
-first is taken. `thompson` is as in LinUCB.
+than without. Of equally near clusters the user's own is kept, else the first is taken. `thompson` is as in LinUCB.
 """
 
 from collections.abc import Hashable, Iterable
@@ -27,7 +26,7 @@ from coterie.models import RidgeRows, make_rows
 from coterie.models.checks import check_count, check_flag, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
-from coterie.models.rows.chunks import Chunk, Clusters, Items, nearest, newcomers_cluster, play_dynucb
+from coterie.models.rows.chunks import Clusters, nearest, newcomers_cluster, play_dynucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
 from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
@@ -42,8 +41,6 @@ class DynUCB(PooledRows):
 
     k
         The number of clusters.
-    seek_first
-        Search the nearest cluster before the user's own has learned the payoff, not after.
     thompson
         Rank by a draw from the cluster's posterior, not by the bound.
     seed
@@ -66,7 +63,6 @@ class DynUCB(PooledRows):
     one_hot: bool = False
     k: int = 10
     alpha: Alpha = 0.1
-    seek_first: bool = False
     thompson: bool = False
     seed: Seed = 0
 
@@ -75,7 +71,6 @@ class DynUCB(PooledRows):
         if self.k > MOST_CLUSTERS:
             raise ParameterError(f"k is {self.k!r}, expected at most {MOST_CLUSTERS}")
         self.alpha = check_alpha(self.alpha)
-        check_flag("seek_first", self.seek_first)
         check_flag("thompson", self.thompson)
         self.rng, self.seed_number = make_random(self.seed)
         self.user_rows = make_rows(self.n_features, self.one_hot)
@@ -94,38 +89,25 @@ class DynUCB(PooledRows):
         """Update the user and the cluster, then move the user to the nearest cluster."""
         cluster = self._cluster_of(row)
         self.user_rows.update(row, items, payoff)
-        better = self._nearest(row, cluster) if self.seek_first else cluster
         self.pools.update(cluster, items, payoff)
-        if not self.seek_first:
-            better = self._nearest(row, cluster)
+        better = nearest(self.user_rows.rows, row, self.pools.rows, self.k, cluster)
         if better != cluster:
-            self._move(row, better)
-
-    def _nearest(self, row: int, cluster: int) -> int:
-        return nearest(self.user_rows.rows, row, self.pools.rows, self.k, cluster)
-
-    def _move(self, row: int, cluster: int) -> None:
-        """Move a user with all statistics to another cluster."""
-        for c, sign in ((self._home[row], -1), (cluster, 1)):
-            self.pools.pool(c, self.user_rows, row, sign)
-            self._sizes[c] += sign
-        self._home[row] = cluster
+            for c, sign in ((cluster, -1), (better, 1)):
+                self.pools.pool(c, self.user_rows, row, sign)
+                self._sizes[c] += sign
+            self._home[row] = better
 
     def run(self, batch: Batch) -> Outcome:
-        return run_chunks(self, self.user_rows, self._roster.row, batch, self._play)
+        return run_chunks(
+            self, self.user_rows, self._roster.row, batch, play_dynucb, self._state, self._roster.join
+        )
 
-    def _play(self, chunk: Chunk, items: Items, alpha: float) -> None:
-        game = chunk.game(items, self.learned)
-        while not chunk.is_over(game):
-            self._fit()
-            play_dynucb(
-                game, clusters=Clusters(self.user_rows.rows, self.pools.rows, self._home, self._sizes),
-                alpha=alpha, seek_first=self.seek_first, thompson=self.thompson, rng=self.rng,
-                seed=self.seed_number,
-            )  # fmt: skip
-        self.learned = int(game.so_far[1])
-        for user in chunk.joined:
-            self._roster.join(user)
+    def _state(self, alpha: float) -> Clusters:
+        self._fit()
+        return Clusters(
+            self.user_rows.rows, self.pools.rows, self._home, self._sizes, alpha, self.thompson,
+            self.seed_number,
+        )  # fmt: skip
 
     def _fit(self) -> None:
         """Make room for one more user and one more payoff."""

@@ -139,7 +139,7 @@ def play(
             row = add_row(hierarchy)
             join(people, rounds.who[t], row)
         if ids:
-            pair_table.name(numbers, which[k], named)
+            pair_table.name(pairs, numbers, which[k], named)
         payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
         if deciding[0]:
             prepare(many, row, post)

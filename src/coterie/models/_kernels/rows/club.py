@@ -4,10 +4,11 @@ from typing import Any, NamedTuple
 
 from numpy.random import Generator
 
-from coterie.models._kernels.jit import at_once
+from coterie.arrays import Ints
+from coterie.models._kernels.jit import at_once, inner
 from coterie.models._kernels.rows.dispatch import fits, name, take, update, used
-from coterie.models._kernels.rows.game import Game, choose, join
-from coterie.models._kernels.rows.user_graph import Graph, arrive, cut_edges, has_room
+from coterie.models._kernels.rows.game import Game, choose, join, play
+from coterie.models._kernels.rows.user_graph import Graph, arrive, cut_edges, graph_has_room
 
 
 class Club(NamedTuple):
@@ -17,52 +18,49 @@ class Club(NamedTuple):
     pools: Any  # a row per component
     everybody: Any  # one row
     graph: Graph
+    p: float
+    alpha: float
+    alpha2: float
+    thompson: bool
+    seed: int
+
+
+@inner
+def has_room(state: Club, game: Game) -> bool:
+    """Return whether there is room for another user and item."""
+    everybody = state.everybody
+    return graph_has_room(state.graph, state.rows, state.pools) and fits(everybody, 1, used(everybody) + 1)
+
+
+@inner
+def pick(state: Club, game: Game, row: int, which: Ints, rng: Generator) -> tuple[int, int]:
+    """Choose by the user's component. An unknown user decides with all users, or alone if there are no edges."""
+    graph, alpha, thompson = state.graph, state.alpha, state.thompson
+    if row >= 0:
+        c = graph.home[row]
+        return choose(state.pools, c, game, which, alpha, thompson, rng), graph.members[c]
+    everybody, members = (0, graph.size[0] + 1) if state.p != 0 else (-1, 1)
+    return choose(state.everybody, everybody, game, which, alpha, thompson, rng), members
+
+
+@inner
+def learn(state: Club, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
+    """Update the user, the component and everybody, and cut the user's edges."""
+    rows, pools, graph = state.rows, state.pools, state.graph
+    row = game.people.row[user]
+    if row < 0:
+        row = take(rows)
+        join(game.people, user, row)
+        arrive(graph, pools, state.p, state.seed)
+    name(rows, game.items, which[k], game.named)
+    update(rows, row, game.items, which[k], payoff)
+    update(pools, graph.home[row], game.items, which[k], payoff)
+    update(state.everybody, 0, game.items, which[k], payoff)
+    cut_edges(graph, rows, pools, row, state.alpha2)
+    return 1
 
 
 @at_once
-def play_club(
-    game: Game,
-    club: Club,
-    p: float,
-    alpha: float,
-    alpha2: float,
-    cut_late: bool,
-    thompson: bool,
-    rng: Generator,
-    seed: int,
-) -> None:
-    """Play CLUB. An unknown user decides with all users, or alone if there are no edges."""
-    rounds, people, items, named, so_far = game
-    rows, pools, everybody, graph = club
-    for t in range(so_far[0], len(rounds.who)):
-        if not (has_room(graph, rows, pools) and fits(everybody, 1, used(everybody) + 1)):
-            return
-        so_far[0] = t + 1
-        row = people.row[rounds.who[t]]
-        which = rounds.candidates[t]
-        if row >= 0:
-            c = graph.home[row]
-            k = choose(pools, c, items, which, alpha, so_far[1], thompson, rng)
-            rounds.members[t] = graph.members[c]
-        else:
-            k = choose(everybody, 0 if p != 0 else -1, items, which, alpha, so_far[1], thompson, rng)
-            rounds.members[t] = graph.size[0] + 1 if p != 0 else 1
-        rounds.choice[t] = k
-        if rounds.served[t] >= 0 and rounds.served[t] != k:
-            continue
-        if row < 0:
-            row = take(rows)
-            join(people, rounds.who[t], row)
-            arrive(graph, pools, p, seed)
-        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        name(items, which[k], named)
-        if cut_late:
-            cut_edges(graph, rows, pools, row, alpha2)
-        update(rows, row, items, which[k], payoff)
-        update(pools, graph.home[row], items, which[k], payoff)
-        update(everybody, 0, items, which[k], payoff)
-        if not cut_late:
-            cut_edges(graph, rows, pools, row, alpha2)
-        rounds.kept[t] = True
-        rounds.updated[t] = 1
-        so_far[1] += 1
+def play_club(state: Club, game: Game, rng: Generator) -> None:
+    """Play CLUB."""
+    play(state, game, rng)

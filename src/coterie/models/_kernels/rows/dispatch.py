@@ -1,55 +1,54 @@
-"""Common functions for both kinds of rows: compiled code picks the kind by the type of its argument."""
+"""Common functions of several kinds of state: compiled code picks one by the type of its first argument.
 
+A kind is a NamedTuple, and its functions are those of the module that defines it. So `view(rows, …)` calls
+`ridges.view` for rows of vectors and `means.view` for rows of items.
+"""
+
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numba.extending import overload
 
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.rows import means, ridges
 
 
-def _either(name: str) -> Callable[..., Any]:
-    """Return a function for compiled code: `ridges.name` for vectors, `means.name` for items."""
-    vectors, items = getattr(ridges, name), getattr(means, name)
+def by_type(name: str) -> Callable[..., Any]:
+    """Return a function for compiled code: the one of this name beside the type of the first argument."""
 
-    def stub(first: Any, *rest: Any) -> Any:  # called where the compiler is off
-        one_hot = first.ndim == 1 if isinstance(first, np.ndarray) else isinstance(first, means.Table)
-        return (items if one_hot else vectors)(first, *rest)
+    def stub(state: Any, *rest: Any) -> Any:  # called where the compiler is off
+        return getattr(sys.modules[type(state).__module__], name)(state, *rest)
 
     @overload(stub)  # type: ignore[untyped-decorator]
-    def pick(first: Any, *rest: Any) -> Any:
-        # `name` takes the contexts first: a matrix of vectors, or a list of numbers.
-        kind = getattr(first, "instance_class", None)
-        one_hot = first.ndim == 1 if kind is None else kind is means.Table
-        chosen = items if one_hot else vectors
+    def pick(state: Any, *rest: Any) -> Any:
+        module = state.instance_class.__module__
+        chosen = getattr(sys.modules[module], name)
 
-        def call(first: Any, *rest: Any) -> Any:
-            return chosen(first, *rest)
+        def call(state: Any, *rest: Any) -> Any:
+            return chosen(state, *rest)
 
         # Machine code is linked by this name, the types and a number that starts at 1 in every process: with
         # one name for all, code cached by two processes would call each other's functions.
-        call.__qualname__ = f"{name}.{'items' if one_hot else 'vectors'}"
+        call.__qualname__ = f"{name}.{module}"
         return call
 
     return stub
 
 
-add_covariance = _either("add_covariance")
-add_facts = _either("add_facts")
-chances = _either("chances")
-clear = _either("clear")
-distance = _either("distance")
-fade = _either("fade")
-fits = _either("fits")
-name = _either("name")
-pool = _either("pool")
-refresh = _either("refresh")
-squared_distance = _either("squared_distance")
-update = _either("update")
-used = _either("used")
-view = _either("view")
+add_covariance = by_type("add_covariance")
+add_facts = by_type("add_facts")
+chances = by_type("chances")
+clear = by_type("clear")
+distance = by_type("distance")
+fade = by_type("fade")
+fits = by_type("fits")
+name = by_type("name")
+pool = by_type("pool")
+refresh = by_type("refresh")
+squared_distance = by_type("squared_distance")
+update = by_type("update")
+used = by_type("used")
+view = by_type("view")
 
 
 @jit

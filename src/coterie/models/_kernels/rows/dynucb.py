@@ -6,10 +6,10 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models._kernels.jit import at_once, jit
+from coterie.models._kernels.jit import at_once, inner, jit
 from coterie.models._kernels.probability import uniform_at
 from coterie.models._kernels.rows.dispatch import fits, name, pool, squared_distance, take, update, used
-from coterie.models._kernels.rows.game import Game, choose, join
+from coterie.models._kernels.rows.game import Game, choose, join, play
 from coterie.models.protocol import ROUNDING
 
 
@@ -20,6 +20,9 @@ class Clusters(NamedTuple):
     pools: Any  # a row per cluster
     home: Ints  # (rows or more,) each user's cluster
     sizes: Ints  # (clusters,) how many users each cluster has
+    alpha: float
+    thompson: bool
+    seed: int
 
 
 @jit
@@ -43,45 +46,56 @@ def newcomers_cluster(seed: int, n_users: int, k_clusters: int) -> int:
     return int(uniform_at(seed, n_users, 0) * k_clusters)
 
 
+@inner
+def has_room(state: Clusters, game: Game) -> bool:
+    """Return whether there is room for another user and item."""
+    n, entries = state.rows.size[0] + 1, used(state.rows)
+    return bool(
+        n <= len(state.home) and fits(state.rows, n, entries + 1) and fits(state.pools, 0, 2 * entries + 4)
+    )
+
+
+@inner
+def cluster_of(state: Clusters, row: int) -> int:
+    """Return a user's cluster; for an unknown user, the one that the first payoff would go to."""
+    if row >= 0:
+        return state.home[row]  # type: ignore[no-any-return]
+    return newcomers_cluster(state.seed, state.rows.size[0], len(state.sizes))
+
+
+@inner
+def pick(state: Clusters, game: Game, row: int, which: Ints, rng: Generator) -> tuple[int, int]:
+    """Choose by the user's cluster."""
+    c = cluster_of(state, row)
+    members = state.sizes[c] + (1 if row < 0 else 0)
+    return choose(state.pools, c, game, which, state.alpha, state.thompson, rng), members
+
+
+@inner
+def learn(state: Clusters, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
+    """Update the user and the cluster, and move the user to the nearest one."""
+    rows, pools, home, sizes = state.rows, state.pools, state.home, state.sizes
+    row = game.people.row[user]
+    c = cluster_of(state, row)
+    if row < 0:
+        row = take(rows)
+        join(game.people, user, row)
+        home[row] = c
+        sizes[c] += 1
+    name(rows, game.items, which[k], game.named)
+    update(rows, row, game.items, which[k], payoff)
+    update(pools, c, game.items, which[k], payoff)
+    better = nearest(rows, row, pools, len(sizes), c)
+    if better != c:
+        pool(pools, c, rows, row, -1)
+        pool(pools, better, rows, row, 1)
+        home[row] = better
+        sizes[c] -= 1
+        sizes[better] += 1
+    return 1
+
+
 @at_once
-def play_dynucb(
-    game: Game, clusters: Clusters, alpha: float, seek_first: bool, thompson: bool, rng: Generator, seed: int
-) -> None:
+def play_dynucb(state: Clusters, game: Game, rng: Generator) -> None:
     """Play DynUCB."""
-    rounds, people, items, named, so_far = game
-    rows, pools, home, sizes = clusters
-    k_clusters = len(sizes)
-    for t in range(so_far[0], len(rounds.who)):
-        n, entries = rows.size[0] + 1, used(rows)
-        if not (fits(rows, n, entries + 1) and fits(pools, 0, 2 * entries + 4) and n <= len(home)):
-            return
-        so_far[0] = t + 1
-        row = people.row[rounds.who[t]]
-        cluster = home[row] if row >= 0 else newcomers_cluster(seed, rows.size[0], k_clusters)
-        which = rounds.candidates[t]
-        k = choose(pools, cluster, items, which, alpha, so_far[1], thompson, rng)
-        rounds.choice[t] = k
-        rounds.members[t] = sizes[cluster] + (1 if row < 0 else 0)
-        if rounds.served[t] >= 0 and rounds.served[t] != k:
-            continue
-        if row < 0:
-            row = take(rows)
-            join(people, rounds.who[t], row)
-            home[row] = cluster
-            sizes[cluster] += 1
-        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        name(items, which[k], named)
-        update(rows, row, items, which[k], payoff)
-        better = nearest(rows, row, pools, k_clusters, cluster) if seek_first else cluster
-        update(pools, cluster, items, which[k], payoff)
-        if not seek_first:
-            better = nearest(rows, row, pools, k_clusters, cluster)
-        if better != cluster:
-            pool(pools, cluster, rows, row, -1)
-            pool(pools, better, rows, row, 1)
-            home[row] = better
-            sizes[cluster] -= 1
-            sizes[better] += 1
-        rounds.kept[t] = True
-        rounds.updated[t] = 1
-        so_far[1] += 1
+    play(state, game, rng)

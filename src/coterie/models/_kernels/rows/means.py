@@ -222,9 +222,8 @@ def add_covariance(table: Table, row: int, items: Ints, which: Ints, near: Bools
 
 
 @jit
-def name(items: Ints, position: int, named: Ints) -> None:
-    """Give an item its number before it is learned; `named`: the next number, a count, the positions
-    numbered."""
+def name(table: Table, items: Ints, position: int, named: Ints) -> None:
+    """Give an item its number before it is learned; `named`: the next number, a count, the positions numbered."""
     if items[position] < 0:
         n = named[1]
         items[position] = named[0]

@@ -285,5 +285,5 @@ def add_covariance(rows: Rows, row: int, items: Floats, which: Ints, near: Bools
 
 
 @jit
-def name(items: Floats, position: int, named: Ints) -> None:
+def name(rows: Rows, items: Floats, position: int, named: Ints) -> None:
     """Do nothing: a vector needs no number."""

@@ -1,10 +1,10 @@
 """A graph over rows that only loses edges between them: its components, and their pooled statistics.
 
-In sparse graphs some edges are marked as a tree that spans the component: only a cut in the tree can split it.
+Some edges are marked as a tree that spans the component: only a cut in the tree can split it.
 After such a cut both halves of the tree are searched in turns, and the half whose search ends first looks for
 another edge to the other half. If there is none, that half becomes a component of its own. Each component has a
-row in `pools`; the part that splits off is summed and subtracted. Nothing here allocates: `has_room` returns whether
-there is room for one arrival and one round.
+row in `pools`; the part that splits off is summed and subtracted. Nothing here allocates: `graph_has_room` returns
+whether there is room for one arrival and one round.
 """
 
 import math
@@ -28,36 +28,27 @@ from coterie.models._kernels.rows.dispatch import (
     used,
 )
 from coterie.models._kernels.rows.user_graph_edges import (
-    COMPLETE,
-    GONE,
     HALVES,
     ROWS,
     STAMP,
     Graph,
     add_row,
-    cut_pair,
     grown,
-    is_cut,
     link,
     make,
-    rehash,
     unlink,
 )
 from coterie.models.protocol import ROUNDING
 
-__all__ = ["Graph", "arrive", "cut_edges", "grown", "has_room", "leave", "make", "rebuild"]
+__all__ = ["Graph", "arrive", "cut_edges", "graph_has_room", "grown", "leave", "make", "rebuild"]
 
 
 @jit
-def has_room(graph: Graph, rows: Any, pools: Any) -> bool:
+def graph_has_room(graph: Graph, rows: Any, pools: Any) -> bool:
     """Return whether there is room to add and serve a row; a component has no more entries than its rows."""
     n = graph.size[ROWS] + 1
-    if graph.size[COMPLETE]:
-        stored = 2 * (graph.size[GONE] + n) <= len(graph.gone)
-    else:
-        stored = graph.size[HALVES] + 2 * n <= len(graph.to)
     return bool(
-        stored
+        graph.size[HALVES] + 2 * n <= len(graph.to)
         and n <= len(graph.head)
         and n + 2 <= len(graph.members)
         and fits(rows, n, used(rows) + 1)
@@ -120,76 +111,8 @@ def unlike(rows: Any, i: int, j: int, alpha2: float) -> bool:
 
 
 @jit
-def _pieces(graph: Graph, rows: Any, pools: Any, c: int) -> None:
-    """Split a component of the complete graph into its connected parts; the largest part keeps the pool.
-
-    Each row visits only rows not reached yet, so it skips a row only if their edge was cut.
-    """
-    waiting, queue = graph.left, graph.right
-    n_waiting = 0
-    for v in range(graph.size[ROWS]):
-        if graph.home[v] == c:
-            waiting[n_waiting] = v
-            n_waiting += 1
-    starts = graph.mark  # not used at the same time by searches of sparse graphs
-    n_pieces, end = 0, 0
-    while n_waiting > 0:
-        starts[n_pieces] = end
-        n_pieces += 1
-        at = end
-        n_waiting -= 1
-        queue[end] = waiting[n_waiting]
-        end += 1
-        while at < end:
-            v = queue[at]
-            at += 1
-            kept = 0
-            for i in range(n_waiting):
-                u = waiting[i]
-                if is_cut(graph, v, u):
-                    waiting[kept] = u
-                    kept += 1
-                else:
-                    queue[end] = u
-                    end += 1
-            n_waiting = kept
-    largest, most = 0, 0
-    for piece in range(n_pieces):
-        stop = starts[piece + 1] if piece + 1 < n_pieces else end
-        if stop - starts[piece] > most:
-            largest, most = piece, stop - starts[piece]
-    for piece in range(n_pieces):
-        stop = starts[piece + 1] if piece + 1 < n_pieces else end
-        if piece != largest:
-            split_off(graph, rows, pools, queue, starts[piece], stop)
-
-
-@jit
-def _cut_edges_complete(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
-    c = graph.home[row]
-    lost, linked = graph.left, -1
-    n_lost = 0
-    for j in range(graph.size[ROWS]):
-        if j == row or graph.home[j] != c or is_cut(graph, row, j):
-            continue
-        if unlike(rows, row, j, alpha2):
-            cut_pair(graph, row, j)
-            lost[n_lost] = j
-            n_lost += 1
-        elif linked < 0:
-            linked = j
-    for i in range(n_lost):
-        if linked < 0 or is_cut(graph, lost[i], linked):  # else both are still connected through one row
-            _pieces(graph, rows, pools, c)
-            return
-
-
-@jit
 def cut_edges(graph: Graph, rows: Any, pools: Any, row: int, alpha2: float) -> None:
     """Cut the row's edges to rows that differ too much, and split components."""
-    if graph.size[COMPLETE]:
-        _cut_edges_complete(graph, rows, pools, row, alpha2)
-        return
     e = graph.head[row]
     while e >= 0:
         after, j = graph.next[e], graph.to[e]
@@ -223,11 +146,6 @@ def _rename(graph: Graph, start: int, c: int, into: int) -> None:
     """Assign the component of a row to another pool."""
     graph.members[into] += graph.members[c]
     graph.members[c] = 0
-    if graph.size[COMPLETE]:
-        for j in range(graph.size[ROWS]):
-            if graph.home[j] == c:
-                graph.home[j] = into
-        return
     queue = graph.right
     queue[0] = start
     graph.home[start] = into
@@ -251,37 +169,14 @@ def arrive(graph: Graph, pools: Any, p: float, seed: int) -> None:
     A negative p means 3·log(n)/n, where n includes the new row.
     """
     row = add_row(graph)
-    if graph.size[COMPLETE]:
-        into = _join_all(graph, pools, row)
-    else:
-        n = float(row + 1)
-        _draw_edges(graph, row, p if p >= 0 else min(1.0, 3.0 * math.log(n) / n), seed)
-        into = _join_touched(graph, pools, row)
+    n = float(row + 1)
+    _draw_edges(graph, row, p if p >= 0 else min(1.0, 3.0 * math.log(n) / n), seed)
+    into = _join_touched(graph, pools, row)
     if into < 0:
         into = take(pools)
         graph.members[into] = 0
     graph.home[row] = into
     graph.members[into] += 1
-
-
-@jit
-def _join_all(graph: Graph, pools: Any, row: int) -> int:
-    """Join all components, and return the result: the largest of them."""
-    into, merged = -1, False
-    for j in range(row):
-        c = graph.home[j]
-        if into < 0 or graph.members[c] > graph.members[into]:
-            into = c
-    for j in range(row):
-        c = graph.home[j]
-        if c != into:
-            add_facts(pools, into, pools, c, 1)
-            release(pools, c)
-            _rename(graph, j, c, into)
-            merged = True
-    if merged:
-        refresh(pools, into)
-    return into
 
 
 @jit
@@ -329,31 +224,20 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
     The remaining component is summed again, so that not even rounding of the row's statistics remains.
     """
     c, last = graph.home[row], graph.size[ROWS] - 1
-    if graph.size[COMPLETE]:
-        graph.home[row] = -1
-        graph.members[c] -= 1
-        add_facts(pools, c, rows, row, -1)
-        _pieces(graph, rows, pools, c)
-        keys = graph.gone.copy()
-        graph.gone[:] = 0
-        rehash(keys, graph, row, last)
-        if graph.members[c] == 0:
-            release(pools, c)
-    else:
-        while graph.head[row] >= 0:
-            e = graph.head[row]
-            j = graph.to[e]
-            unlink(graph, e)
-            if graph.tree[e]:
-                repair_tree(graph, rows, pools, row, j)
-        alone = graph.home[row]
-        graph.members[alone] = 0
-        release(pools, alone)
-        graph.home[row] = -1
-        e = graph.head[last]
-        while e >= 0:
-            graph.to[e ^ 1] = row
-            e = graph.next[e]
+    while graph.head[row] >= 0:
+        e = graph.head[row]
+        j = graph.to[e]
+        unlink(graph, e)
+        if graph.tree[e]:
+            repair_tree(graph, rows, pools, row, j)
+    alone = graph.home[row]
+    graph.members[alone] = 0
+    release(pools, alone)
+    graph.home[row] = -1
+    e = graph.head[last]
+    while e >= 0:
+        graph.to[e ^ 1] = row
+        e = graph.next[e]
     if graph.members[c] > 0:
         _resum(graph, rows, pools, c)
     graph.head[row], graph.home[row] = graph.head[last], graph.home[last]
@@ -362,15 +246,12 @@ def leave(graph: Graph, rows: Any, pools: Any, row: int) -> None:
 
 
 @jit
-def rebuild(graph: Graph, homes: Ints, pairs: Ints, tree: NDArray[np.uint8]) -> None:
-    """Fill an empty graph with rows and pairs, in this order: edges, or cut pairs if it is complete."""
+def rebuild(graph: Graph, homes: Ints, edges: Ints, tree: NDArray[np.uint8]) -> None:
+    """Fill an empty graph with rows and edges, in this order."""
     for home in homes:
         graph.home[add_row(graph)] = home
         graph.members[home] += 1
-    for i in range(len(pairs)):
-        if graph.size[COMPLETE]:
-            cut_pair(graph, pairs[i, 0], pairs[i, 1])
-        else:
-            e = graph.size[HALVES]
-            link(graph, pairs[i, 0], pairs[i, 1])
-            graph.tree[e] = graph.tree[e + 1] = tree[i] != 0
+    for i in range(len(edges)):
+        e = graph.size[HALVES]
+        link(graph, edges[i, 0], edges[i, 1])
+        graph.tree[e] = graph.tree[e + 1] = tree[i] != 0

@@ -1,8 +1,4 @@
-"""The arrays of a graph over rows: its rows, its edges and, of the complete graph, the pairs that were cut.
-
-Sparse graphs store their edges, as two half-edges e and e ^ 1 in a chain per row. The complete graph stores the
-cut pairs, in a hash set, so it starts with nothing stored.
-"""
+"""The arrays of a graph over rows: its rows, and its edges as two half-edges e and e ^ 1 in a chain per row."""
 
 from typing import NamedTuple
 
@@ -12,7 +8,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Bools, Ints
 from coterie.models._kernels.jit import jit
 
-ROWS, HALVES, STAMP, COMPLETE, GONE, LIVE = 0, 1, 2, 3, 4, 5  # positions in `size`
+ROWS, HALVES, STAMP, LIVE = 0, 1, 2, 3  # positions in `size`
 
 
 class Graph(NamedTuple):
@@ -28,11 +24,10 @@ class Graph(NamedTuple):
     left: Ints  # (rows,) scratch: a queue
     right: Ints  # (rows,) scratch: another
     members: Ints  # (pools,) rows in the component
-    gone: Ints  # (a power of two,) the complete graph's cut pairs, hashed; 0 is empty
-    size: Ints  # rows, half-edges created, searches, whether complete, cut pairs, live half-edges
+    size: Ints  # rows, half-edges created, searches, live half-edges
 
 
-def make(complete: bool, halves: int = 64, rows: int = 16, gone: int = 64) -> Graph:
+def make(halves: int = 64, rows: int = 16) -> Graph:
     """Return a graph without rows."""
     return Graph(
         np.zeros(halves, dtype=np.int32),
@@ -45,27 +40,21 @@ def make(complete: bool, halves: int = 64, rows: int = 16, gone: int = 64) -> Gr
         np.zeros(rows, dtype=np.int64),
         np.zeros(rows, dtype=np.int64),
         np.zeros(rows + 8, dtype=np.int64),
-        np.zeros(gone, dtype=np.int64),
-        np.array([0, 0, 0, int(complete), 0, 0], dtype=np.int64),
+        np.zeros(4, dtype=np.int64),
     )
 
 
-def grown(graph: Graph, rows: int, pairs: int) -> Graph:
-    """Return the same graph with room for `rows` rows and `pairs` more stored pairs."""
-    if not graph.size[COMPLETE] and 2 * graph.size[LIVE] < graph.size[HALVES]:
+def grown(graph: Graph, rows: int, edges: int) -> Graph:
+    """Return the same graph with room for `rows` rows and `edges` more edges."""
+    if 2 * graph.size[LIVE] < graph.size[HALVES]:
         compact(graph)
-    halves, room, gone = len(graph.to), len(graph.head), len(graph.gone)
-    while graph.size[COMPLETE] and gone < 2 * (graph.size[GONE] + pairs):
-        gone *= 2
-    while not graph.size[COMPLETE] and halves < graph.size[HALVES] + 2 * pairs:
+    halves, room = len(graph.to), len(graph.head)
+    while halves < graph.size[HALVES] + 2 * edges:
         halves *= 2
-    fresh = make(bool(graph.size[COMPLETE]), halves, max(room, rows), gone)
-    for name in graph._fields[:10]:
-        old = getattr(graph, name)
-        getattr(fresh, name)[: len(old)] = old
-    fresh = fresh._replace(size=graph.size)
-    rehash(graph.gone, fresh, -1, -1)
-    return fresh
+    fresh = make(halves, max(room, rows))
+    for old, new in zip(graph[:-1], fresh, strict=False):
+        new[: len(old)] = old
+    return fresh._replace(size=graph.size)
 
 
 @jit
@@ -128,45 +117,3 @@ def unlink(graph: Graph, e: int) -> None:
             graph.prev[after] = before
     graph.to[e] = graph.to[e ^ 1] = -1
     graph.size[LIVE] -= 2
-
-
-@jit
-def _found(graph: Graph, a: int, b: int) -> int:
-    """Return the slot of a cut pair in the hash set, or the empty slot for it."""
-    key = _key(a, b)
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    mask = len(graph.gone) - 1
-    at = np.int64(mixed >> np.uint64(20)) & mask
-    while graph.gone[at] != 0 and graph.gone[at] != key:
-        at = (at + 1) & mask
-    return at  # type: ignore[return-value]
-
-
-@jit
-def _key(a: int, b: int) -> int:
-    return (min(a, b) << 31) + max(a, b) + 1
-
-
-@jit
-def is_cut(graph: Graph, a: int, b: int) -> bool:
-    """Return whether an edge of the complete graph was cut."""
-    return graph.gone[_found(graph, a, b)] != 0  # type: ignore[no-any-return]
-
-
-@jit
-def cut_pair(graph: Graph, a: int, b: int) -> None:
-    """Cut an edge of the complete graph."""
-    at = _found(graph, a, b)
-    if graph.gone[at] == 0:
-        graph.gone[at] = _key(a, b)
-        graph.size[GONE] += 1
-
-
-@jit
-def rehash(keys: Ints, graph: Graph, without: int, renamed: int) -> None:
-    """Hash cut pairs into an empty set, except those of the row `without`; row `renamed` takes its number."""
-    graph.size[GONE] = 0
-    for key in keys:
-        a, b = (key - 1) >> 31, (key - 1) & ((1 << 31) - 1)
-        if key != 0 and a != without and b != without:
-            cut_pair(graph, without if a == renamed else a, without if b == renamed else b)

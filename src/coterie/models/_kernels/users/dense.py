@@ -1,17 +1,18 @@
 """Sums over neighbours, shared updates and the compiled loop of CAB, over panels of packed inverses."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
 from coterie.arrays import Bools, Floats, Ints
-from coterie.models._kernels.bounds import is_near, scale_after
-from coterie.models._kernels.jit import at_once, jit
-from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
-from coterie.models._kernels.rounds import Plain, Rounds
+from coterie.models._kernels.bounds import is_near
+from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.probability import probability_of_best_together
+from coterie.models._kernels.rows.game import Game
 from coterie.models._kernels.spd import dot
 from coterie.models._kernels.users.panels import (
+    Panels,
     Residues,
     buffers,
     lay_columns,
@@ -232,77 +233,68 @@ def share(
     return learners
 
 
-@at_once
-def run_cab(
-    arrays: Plain, rows: int, row_of: Ints, table: Floats, batch: Plain, rule: Plain, rng: Generator
-) -> int:
-    """Play rounds of Algorithm 1 and return how many rows there are then.
+class Dense(NamedTuple):
+    """Models as the compiled loop of CAB takes them; it calls what follows."""
 
-    `arrays` are Panels, `batch` is Rounds and `rule` is Rule. `row_of` has the row of each number in `who` (-1: none
-    yet). There is room for a row for each of them.
-    """
-    inverses, weights, lost, missed = arrays
-    alpha, gamma, learned, thompson = rule
-    rounds = Rounds(*batch)
-    c, d = rounds.candidates.shape[1], table.shape[1]
-    contexts = np.empty((c, d))
-    estimate, spread = np.empty(c), np.empty(c)
-    limit = gamma / 4
-    for t in range(rounds.who.shape[0]):
-        user = rounds.who[t]
-        row = row_of[user]
-        for k in range(c):
-            for a in range(d):
-                contexts[k, a] = table[rounds.candidates[t, k], a]
-        scale = scale_after(alpha, learned)
-        if row < 0:
-            estimate[:] = 0.0
-            norms(contexts, spread)
-        else:
-            view(inverses, weights, row, contexts, estimate, spread)
-        if thompson:
-            near, likely = chances(
-                inverses, weights, rows, contexts, estimate, spread, scale, row < 0, learned
-            )
-            k = draw_from(likely, rng)
-        else:
-            near = gather_all(inverses, weights, rows, contexts, estimate, spread, scale)
-            for k in range(c):
-                if row < 0:
-                    near[0, k] += 1.0
-                    near[2, k] += spread[k]
-                near[1, k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
-            k = first_best(near[1])
-        rounds.choice[t] = k
-        rounds.members[t] = int(near[0, k])
-        rounds.kept[t] = rounds.served[t] < 0 or rounds.served[t] == k
-        if not rounds.kept[t]:
-            continue
-        payoff = rounds.payoffs[t, k if rounds.served[t] < 0 else 0]
-        context, learners = contexts[k], 0
-        if scale * spread[k] < limit:
-            learners = share(
-                inverses,
-                weights,
-                lost,
-                missed,
-                rows,
-                row,
-                context,
-                payoff,
-                estimate[k],
-                spread[k],
-                scale,
-                limit,
-            )
-        elif row >= 0:
-            learn_row(inverses, weights, lost, missed, row, context, payoff)
-            learners = 1
-        if row < 0:
-            row_of[user] = rows
-            open_row(inverses, weights, lost, missed, rows)
-            learn_row(inverses, weights, lost, missed, rows, context, payoff)
-            rows, learners = rows + 1, learners + 1
-        rounds.updated[t] = learners
-        learned += 1
-    return rows
+    panels: Panels
+    contexts: Floats  # (candidates, features) of the round, overwritten
+
+
+@inner
+def has_room(models: Dense, game: Game) -> bool:
+    """Return whether there is room for another user."""
+    return game.so_far[2] < PANEL * len(models.panels.weights)  # type: ignore[no-any-return]
+
+
+@inner
+def see(models: Dense, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
+    """Read the candidates, and write the user's view."""
+    inverses, weights, _, _ = models.panels
+    contexts = models.contexts
+    for k in range(len(which)):
+        for a in range(contexts.shape[1]):
+            contexts[k, a] = game.items[which[k], a]
+    if row < 0:
+        estimate[:] = 0.0
+        norms(contexts, spread)
+    else:
+        view(inverses, weights, row, contexts, estimate, spread)
+
+
+@inner
+def sums(models: Dense, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float) -> Floats:
+    """Sum over the neighbours."""
+    inverses, weights, _, _ = models.panels
+    return gather_all(inverses, weights, game.so_far[2], models.contexts, estimate, spread, scale)
+
+
+@inner
+def draws(
+    models: Dense, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
+) -> tuple[Floats, Floats]:
+    """Sum over the neighbours, and return how likely each candidate is best."""
+    inverses, weights, _, _ = models.panels
+    _, learned, n = game.so_far
+    return chances(inverses, weights, n, models.contexts, estimate, spread, scale, alone, learned)
+
+
+@inner
+def learn_one(models: Dense, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
+    """Update a user, or a newcomer in the next row."""
+    inverses, weights, lost, missed = models.panels
+    if row == game.so_far[2]:
+        open_row(inverses, weights, lost, missed, row)
+    learn_row(inverses, weights, lost, missed, row, models.contexts[k], payoff)
+
+
+@inner
+def learn_together(
+    models: Dense, row: int, game: Game, which: Ints, k: int, payoff: float,
+    estimate: Floats, spread: Floats, scale: float, limit: float,
+) -> int:  # fmt: skip
+    """Update all neighbours with a bound below `limit`, and the user."""
+    inverses, weights, lost, missed = models.panels
+    return share(
+        inverses, weights, lost, missed, game.so_far[2], row, models.contexts[k], payoff, estimate[k], spread[k],
+        scale, limit,
+    )  # fmt: skip

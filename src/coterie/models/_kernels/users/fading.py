@@ -1,19 +1,18 @@
 """CAB over ridge regressions whose old payoffs count less. Every question reads all rows.
 
-`rows` are `ridges.Rows` or `means.Table`; rows 0 to n are the updated users. Row -1 has learned nothing.
+The first n rows are the updated users. Row -1 has learned nothing.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
 from coterie.arrays import Bools, Floats, Ints
-from coterie.models._kernels.bounds import is_near, scale_after
-from coterie.models._kernels.jit import at_once, jit
-from coterie.models._kernels.probability import draw_from, first_best, probability_of_best_together
-from coterie.models._kernels.rounds import Rounds, Rule
+from coterie.models._kernels.bounds import is_near
+from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.probability import probability_of_best_together
 from coterie.models._kernels.rows.dispatch import add_covariance, fade, fits, name, take, update, used, view
+from coterie.models._kernels.rows.game import Game
 
 
 @jit
@@ -112,67 +111,60 @@ def share(
     return learners
 
 
-@at_once
-def play(
-    rows: Any,
-    items: Any,
-    named: Ints,
-    rounds: Rounds,
-    row_of: Ints,
-    so_far: Ints,
-    keep: float,
-    rule: Rule,
-    rng: Generator,
-) -> None:
-    """Play CAB. `so_far`: the next round, payoffs learned, rows.
+class Fading(NamedTuple):
+    """Models as the compiled loop of CAB takes them; it calls what follows."""
 
-    Numbers of users are positions in `row_of` (-1: no row yet). Stops before a round if there is no room
-    for a new row.
-    """
-    c = rounds.candidates.shape[1]
-    estimate, spread, score = np.empty(c), np.empty(c), np.empty(c)
-    limit, thompson = rule.gamma / 4, rule.thompson
-    for t in range(so_far[0], len(rounds.who)):
-        n = so_far[2]
-        if not fits(rows, n + 1, used(rows) + n + 1):
-            return
-        so_far[0] = t + 1
-        user = rounds.who[t]
-        row = row_of[user]
-        which = rounds.candidates[t]
-        scale = scale_after(rule.alpha, so_far[1])
-        view(rows, row, items, which, estimate, spread)
-        if thompson:
-            near, likely = chances(rows, n, items, which, estimate, spread, scale, row < 0, so_far[1])
-            k = draw_from(likely, rng)
-        else:
-            near = gather(rows, n, items, which, estimate, spread, scale)
-            for k in range(c):
-                if row < 0:
-                    near[0, k] += 1.0
-                    near[2, k] += spread[k]
-                score[k] = near[1, k] / near[0, k] + scale * near[2, k] / near[0, k]
-            k = first_best(score)
-        rounds.choice[t] = k
-        rounds.members[t] = int(near[0, k])
-        if rounds.served[t] >= 0 and rounds.served[t] != k:
-            continue
-        payoff = rounds.payoffs[t, 0 if rounds.served[t] >= 0 else k]
-        name(items, which[k], named)
-        learners = 0
-        if scale * spread[k] < limit:
-            own = (estimate[k : k + 1], spread[k : k + 1], scale, limit)
-            learners = share(
-                rows, n, row, items, which[k : k + 1], payoff, own[0], own[1], own[2], own[3], keep
-            )
-        elif row >= 0:
-            learn(rows, row, items, which[k], payoff, keep)
-            learners = 1
-        if row < 0:
-            row_of[user] = take(rows)
-            learn(rows, row_of[user], items, which[k], payoff, keep)
-            so_far[2] += 1
-            learners += 1
-        rounds.updated[t] = learners
-        rounds.kept[t] = True
-        so_far[1] += 1
+    rows: Any  # `ridges.Rows` or `means.Table`
+    keep: float
+
+
+@inner
+def has_room(models: Fading, game: Game) -> bool:
+    """Return whether everybody and a newcomer may learn a new item."""
+    n = game.so_far[2] + 1
+    return fits(models.rows, n, used(models.rows) + n)  # type: ignore[no-any-return]
+
+
+@inner
+def see(models: Fading, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
+    """Write the user's view."""
+    view(models.rows, row, game.items, which, estimate, spread)
+
+
+@inner
+def sums(models: Fading, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float) -> Floats:
+    """Sum over the neighbours."""
+    return gather(models.rows, game.so_far[2], game.items, which, estimate, spread, scale)
+
+
+@inner
+def draws(
+    models: Fading, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
+) -> tuple[Floats, Floats]:
+    """Sum over the neighbours, and return how likely each candidate is best."""
+    _, learned, n = game.so_far
+    return chances(models.rows, n, game.items, which, estimate, spread, scale, alone, learned)
+
+
+@inner
+def learn_one(models: Fading, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
+    """Update a user, or a newcomer in the next row."""
+    rows = models.rows
+    name(rows, game.items, which[k], game.named)
+    if row == game.so_far[2]:
+        take(rows)
+    learn(rows, row, game.items, which[k], payoff, models.keep)
+
+
+@inner
+def learn_together(
+    models: Fading, row: int, game: Game, which: Ints, k: int, payoff: float,
+    estimate: Floats, spread: Floats, scale: float, limit: float,
+) -> int:  # fmt: skip
+    """Update all neighbours with a bound below `limit`, and the user."""
+    name(models.rows, game.items, which[k], game.named)
+    own = slice(k, k + 1)
+    return share(
+        models.rows, game.so_far[2], row, game.items, which[own], payoff, estimate[own], spread[own], scale, limit,
+        models.keep,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from coterie.models._kernels.bounds import scale_after
 from coterie.models._kernels.jit import NEVER, bare
 from coterie.models._kernels.probability import draw_from, first_best, write_probability_of_best
 from coterie.models._kernels.rounds import Plain
+from coterie.models._kernels.users.cab import score_of
 from coterie.models._kernels.users.histories import (
     find_entry,
     find_mark,
@@ -166,7 +167,7 @@ def run(
                 sums[0, k] = a.estimate
                 sums[1, k] = a.spread + untouched
                 sums[2, k] = a.square + untouched
-                score[k] = sums[0, k] / found[k] + scale * sums[1, k] / found[k]
+                score[k] = score_of(found[k], sums[0, k], sums[1, k], scale)
             if thompson:
                 write_chances(listed, found, sums, scale, score, spread, chances, room)
                 choice = draw_from(chances, rng)
