@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.bench.device import World, make_world
+from coterie.bench.device import JointWorld, make_world
 from coterie.engines.device import sweep
 from coterie.engines.device.blocks import Asked, Blocks, Question, find_device
 from coterie.engines.device.sweep import ROUNDING, TIE, rules
@@ -73,7 +73,7 @@ def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
     return f"{both}; {shared:,} and {also:,} were shared: all equal"
 
 
-def check_blocks(device: Any, world: World, users: int) -> int:
+def check_blocks(device: Any, world: JointWorld, users: int) -> int:
     """Play one run round by round; return in how many rounds more than one user was updated."""
     plain = Plain(users, world.table.shape[1], 0.05, 0.4, ROUNDING, TIE)
     blocks = Blocks(world.table.shape[1], device, 128)
@@ -109,7 +109,7 @@ def check_blocks(device: Any, world: World, users: int) -> int:
     return shared
 
 
-def check_sweep(device: Any, world: World, users: int) -> int:
+def check_sweep(device: Any, world: JointWorld, users: int) -> int:
     """Play several runs side by side."""
     rounds, runs = world.rounds.users.shape
     alpha, gamma = np.array([0.0, 0.02, 0.05, 0.2])[:runs], np.array([0.2, 0.2, 0.4, 0.2])[:runs]

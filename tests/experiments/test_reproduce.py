@@ -25,7 +25,7 @@ from coterie.experiments.run.trace import as_table
 from coterie.experiments.run.worlds import make_world
 from coterie.experiments.study.distances import user_distances
 from coterie.experiments.study.protocol import Protocol, run_protocol
-from coterie.experiments.study.reproduce import Evidence, reproduce
+from coterie.experiments.study.reproduce import Reproduced, reproduce
 from coterie.experiments.study.tuning import Grid, paper_grid, read_score, score, settings
 from coterie.policies import GOBLin
 from tests.miniature import real_data, write_lastfm
@@ -223,7 +223,7 @@ def test_partial_delicious_is_told(music: Any, tmp_path: Path) -> None:
     object.__setattr__(asked, "data", Partial())
     object.__setattr__(asked, "name", "delicious")
     object.__setattr__(asked, "quick", False)
-    told = warnings(Evidence(asked, None, {}))  # type: ignore[arg-type]
+    told = warnings(Reproduced(asked, None, {}))  # type: ignore[arg-type]
     assert "partial reconstruction" in told[0]
 
 

@@ -56,14 +56,14 @@ class Sizes:
     joint_rounds: int = 3_000
 
 
-class World(NamedTuple):
+class JointWorld(NamedTuple):
     """The items, and the rounds of each run."""
 
     table: Floats  # (items, features)
-    rounds: sweep.Rounds
+    rounds: sweep.JointRounds
 
 
-def make_world(runs: int, users: int, features: int, candidates: int, rounds: int, seed: int) -> World:
+def make_world(runs: int, users: int, features: int, candidates: int, rounds: int, seed: int) -> JointWorld:
     """Return rounds of users in ten groups with equal tastes; a payoff is 1 or 0."""
     rng = np.random.default_rng(seed)
     table = rng.normal(size=(1_000, features))
@@ -72,7 +72,7 @@ def make_world(runs: int, users: int, features: int, candidates: int, rounds: in
     who = rng.integers(users, size=(rounds, runs)).astype(np.int32)
     shown = rng.integers(len(table), size=(rounds, runs, candidates)).astype(np.int32)
     payoffs = likes[shown, (who % 10)[..., None]].astype(np.float64)
-    return World(table, sweep.Rounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
+    return JointWorld(table, sweep.JointRounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
 
 
 QUICK = Sizes(4_000, 8_000, 1_024, 5, 6, 200, 500)
@@ -198,7 +198,7 @@ def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
         times, learners, compiling = [], [], 0.0
         for first in range(0, sizes.joint_rounds, ROUNDS):
             rounds = jax.device_put(
-                sweep.Rounds(*(part[first : first + ROUNDS] for part in world.rounds)), device
+                sweep.JointRounds(*(part[first : first + ROUNDS] for part in world.rounds)), device
             )
             if first == 0:
                 start = time.perf_counter()

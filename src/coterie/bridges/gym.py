@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.data.rounds import Round
 from coterie.errors import MissingExtraError, ParameterError
-from coterie.experiments.run.worlds import World, open_world
+from coterie.experiments.run.worlds import Source, open_world
 from coterie.models.candidates import project
 
 if find_spec("gymnasium") is None:
@@ -133,7 +133,7 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         return {"user": np.int64(number) if self._users is not None else np.array(number), "contexts": shown}
 
 
-def _opened(place: Any) -> World:
+def _opened(place: Any) -> Source:
     if hasattr(place, "rounds"):
         return place  # type: ignore[no-any-return]
     if hasattr(place, "__arrow_c_stream__"):

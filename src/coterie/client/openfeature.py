@@ -26,6 +26,30 @@ V = TypeVar("V", bound=FlagValueType)
 logger = logging.getLogger(__name__)
 
 
+def _resolvers(kind: type | tuple[type, ...], variants: str) -> tuple[Any, Any]:
+    """Return the two methods of a provider that decide flags of a kind; the second is awaited."""
+
+    def resolve(
+        self: "Provider",
+        flag_key: str,
+        default_value: Any,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[Any]:
+        return self._resolve(kind, flag_key, default_value, evaluation_context)
+
+    async def resolve_async(
+        self: "Provider",
+        flag_key: str,
+        default_value: Any,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[Any]:
+        return await asyncio.to_thread(resolve, self, flag_key, default_value, evaluation_context)
+
+    resolve.__doc__ = f"Decide a flag whose variants are {variants}."
+    resolve_async.__doc__ = "Do the same in a thread."
+    return resolve, resolve_async
+
+
 @final
 class Provider(AbstractProvider):
     """Answers flags with what the service decides, and sends tracked events to it as rewards.
@@ -134,67 +158,11 @@ class Provider(AbstractProvider):
         about.flag_metadata = {EVENT: ranked.event_id, "probability": ranked.probabilities[ranked.chosen]}
         return about
 
-    def resolve_boolean_details(
-        self, flag_key: str, default_value: bool, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[bool]:
-        """Decide a flag whose variants are True and False."""
-        return self._resolve(bool, flag_key, default_value, evaluation_context)
-
-    def resolve_string_details(
-        self, flag_key: str, default_value: str, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[str]:
-        """Decide a flag whose variants are texts."""
-        return self._resolve(str, flag_key, default_value, evaluation_context)
-
-    def resolve_integer_details(
-        self, flag_key: str, default_value: int, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[int]:
-        """Decide a flag whose variants are integers."""
-        return self._resolve(int, flag_key, default_value, evaluation_context)
-
-    def resolve_float_details(
-        self, flag_key: str, default_value: float, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[float]:
-        """Decide a flag whose variants are floats."""
-        return self._resolve(float, flag_key, default_value, evaluation_context)
-
-    def resolve_object_details(
-        self, flag_key: str, default_value: Object, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[Object]:
-        """Decide a flag whose variants are lists or mappings."""
-        return self._resolve((list, dict), flag_key, default_value, evaluation_context)
-
-    async def resolve_boolean_details_async(
-        self, flag_key: str, default_value: bool, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[bool]:
-        """Do the same in a thread."""
-        return await asyncio.to_thread(self._resolve, bool, flag_key, default_value, evaluation_context)
-
-    async def resolve_string_details_async(
-        self, flag_key: str, default_value: str, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[str]:
-        """Do the same in a thread."""
-        return await asyncio.to_thread(self._resolve, str, flag_key, default_value, evaluation_context)
-
-    async def resolve_integer_details_async(
-        self, flag_key: str, default_value: int, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[int]:
-        """Do the same in a thread."""
-        return await asyncio.to_thread(self._resolve, int, flag_key, default_value, evaluation_context)
-
-    async def resolve_float_details_async(
-        self, flag_key: str, default_value: float, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[float]:
-        """Do the same in a thread."""
-        return await asyncio.to_thread(self._resolve, float, flag_key, default_value, evaluation_context)
-
-    async def resolve_object_details_async(
-        self, flag_key: str, default_value: Object, evaluation_context: EvaluationContext | None = None
-    ) -> FlagResolutionDetails[Object]:
-        """Do the same in a thread."""
-        return await asyncio.to_thread(
-            self._resolve, (list, dict), flag_key, default_value, evaluation_context
-        )
+    resolve_boolean_details, resolve_boolean_details_async = _resolvers(bool, "True and False")
+    resolve_string_details, resolve_string_details_async = _resolvers(str, "texts")
+    resolve_integer_details, resolve_integer_details_async = _resolvers(int, "integers")
+    resolve_float_details, resolve_float_details_async = _resolvers(float, "floats")
+    resolve_object_details, resolve_object_details_async = _resolvers((list, dict), "lists or mappings")
 
 
 def plain(value: Any) -> Any:

@@ -36,17 +36,17 @@ class Estimate(NamedTuple):
     high: float
 
 
-class Sums(NamedTuple):
+class WeightedSums(NamedTuple):
     """The sums that Cressie–Read needs of some records; sums of windows add up to those of the whole."""
 
     rewards: Any
     residuals: Any
 
 
-def sums(evidence: Evidence) -> Sums:
+def sums(evidence: Evidence) -> WeightedSums:
     """Return the sums of all records."""
     weights = evidence.weights / _kept(evidence)
-    return Sums(
+    return WeightedSums(
         cressie_read(weights, evidence.rewards, _largest(evidence), evidence.span), residual_sums(evidence)
     )
 
@@ -69,13 +69,17 @@ def doubly_robust(
 
 
 def estimate(
-    evidence: Evidence, alpha: float = ALPHA, windows: list[Sums] | None = None
+    evidence: Evidence, alpha: float = ALPHA, windows: list[WeightedSums] | None = None
 ) -> dict[str, Estimate]:
     """Return each estimate with its interval of level 1 − alpha; `windows` are the sums of its parts, if known."""
     if evidence.always:
         return _for_all_looks(evidence, alpha)
     span = evidence.span
-    made = Sums(*(reduce(add, part) for part in zip(*windows, strict=True))) if windows else sums(evidence)
+    made = (
+        WeightedSums(*(reduce(add, part) for part in zip(*windows, strict=True)))
+        if windows
+        else sums(evidence)
+    )
     direct = float(evidence.direct.mean())
     double = float(evidence.terms.mean())
     by_weights = clopper_pearson_interval(evidence.weights, evidence.rewards, evidence.largest, span, alpha)

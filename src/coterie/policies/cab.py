@@ -32,15 +32,7 @@ from coterie.models.forget import without_item
 from coterie.models.protocol import Batched, Drawable, Look, Runnable
 from coterie.policies.base.batch import read_batch, run_one_by_one
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.base.parameters import (
-    Alpha,
-    Seed,
-    check_alpha,
-    check_half_life,
-    keep_of,
-    make_rng,
-    scale_at,
-)
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_rng, read_half_life, scale_at
 from coterie.policies.base.policy import Policy
 
 
@@ -119,14 +111,14 @@ class CAB(Policy):
         self.alpha = check_alpha(alpha)
         self.gamma = check_number("gamma", gamma)
         self.thompson = check_flag("thompson", thompson)
-        self.half_life = check_half_life(half_life)
+        self.half_life, keep = read_half_life(half_life)
         self.seed = seed
         self.rng = make_rng(seed) if thompson else None
         self.engine = engine
         if engine is None and half_life is None:
             self.models = make_models(n_features, one_hot)
         elif engine is None:
-            self.models = make_fading(n_features, one_hot, keep_of(self.half_life))
+            self.models = make_fading(n_features, one_hot, keep)
         elif half_life is not None:
             raise ParameterError(
                 f"half_life is {half_life!r}, but a device does not forget; leave out `half_life` or `engine`"

@@ -60,7 +60,7 @@ from coterie.models.parts import Parts
 from coterie.models.ranges import LARGEST_PAYOFF
 from coterie.policies.base.batch import Batch, Outcome, check_learned, read_batch, run_one_by_one
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.base.parameters import Seed, check_half_life, keep_of, make_rng
+from coterie.policies.base.parameters import Seed, make_rng, read_half_life
 from coterie.policies.base.policy import Policy
 from coterie.policies.social.social_graph import Graph, read_friends, read_graph
 
@@ -144,7 +144,7 @@ class Hierarchical(Policy):
     def __post_init__(self, friends: Graph) -> None:
         self.explore = check_number("explore", self.explore)
         self.floor = check_share("floor", self.floor)
-        self.half_life = check_half_life(self.half_life)
+        self.half_life, self._keep = read_half_life(self.half_life)
         if self.slots is not None:
             self.slots = check_count("slots", self.slots, 64)
         self.rng: np.random.Generator = make_rng(self.seed)
@@ -169,7 +169,7 @@ class Hierarchical(Policy):
                 f"slots is {self.slots!r}, but declared actions have no table of effects; leave it out, or "
                 "leave out n_features and one_hot"
             )
-        return PlainModel(kind, keep_of(self.half_life))
+        return PlainModel(kind, self._keep)
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""

@@ -23,15 +23,7 @@ from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Linear, play_linucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.base.parameters import (
-    Alpha,
-    Seed,
-    check_alpha,
-    check_half_life,
-    keep_of,
-    make_rng,
-    scale_at,
-)
+from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_rng, read_half_life, scale_at
 from coterie.policies.base.policy import Policy
 
 EVERYBODY = 0  # the one row when the model is shared
@@ -78,8 +70,7 @@ class LinUCB(Policy):
         self.alpha = check_alpha(self.alpha)
         check_flag("shared", self.shared)
         check_flag("thompson", self.thompson)
-        self.half_life = check_half_life(self.half_life)
-        self._keep = keep_of(self.half_life)
+        self.half_life, self._keep = read_half_life(self.half_life)
         self.rng = make_rng(self.seed)
         self.rows = make_rows(self.n_features, self.one_hot)
         if self.shared:

@@ -55,7 +55,7 @@ class Claim:
                 self.seeds.append(seed)
 
 
-class Evidence(NamedTuple):
+class LemmaChecks(NamedTuple):
     """The claims by name, over `worlds` worlds."""
 
     worlds: int
@@ -91,14 +91,14 @@ def draw_world(seed: int) -> DenseWorld:
     )
 
 
-def check(seeds: Iterable[int], n_rounds: int = 120) -> Evidence:
+def check(seeds: Iterable[int], n_rounds: int = 120) -> LemmaChecks:
     """Play the worlds of these seeds and count where each claim was checked and failed."""
     claims = {name: Claim() for name in CLAIMS}
     worlds = 0
     for seed in seeds:
         _check_world(seed, n_rounds, claims)
         worlds += 1
-    return Evidence(worlds, claims)
+    return LemmaChecks(worlds, claims)
 
 
 def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:

@@ -18,7 +18,7 @@ from coterie.experiments.report.evidence import final_table, warnings, write_evi
 from coterie.experiments.report.words import columns, headline, reason
 from coterie.experiments.run.parallel import OnProgress, Workers
 from coterie.experiments.study.protocol import PAPER_RUNS, QUICK_RUNS, Protocol, run_protocol
-from coterie.experiments.study.reproduce import Evidence, title_of
+from coterie.experiments.study.reproduce import Reproduced, title_of
 from coterie.experiments.study.reproduce import reproduce as do_all
 from coterie.report.page import count
 
@@ -57,7 +57,7 @@ def do(
     workers: int | Workers | None,
     silent: bool,
     answer: Callable[[Protocol], Sequence[str]] = lambda protocol: (),
-) -> Evidence:
+) -> Reproduced:
     """Run the protocol and write the report. Ctrl-C prints how to continue.
 
     Unless `silent`, print the lines of `answer`, the verdict and the table.
@@ -104,7 +104,7 @@ def _bars(protocol: Protocol, console: Console) -> Iterator[tuple[OnProgress, An
         compiling.end()
 
 
-def _print(evidence: Evidence, report: Path, answer: Sequence[str]) -> None:
+def _print(evidence: Reproduced, report: Path, answer: Sequence[str]) -> None:
     """Print the answer and the verdict, then the numbers."""
     protocol, comparison = evidence.protocol, evidence.comparison
     error = "sampling error" if protocol.data.is_log else "spread"

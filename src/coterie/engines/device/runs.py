@@ -40,7 +40,7 @@ class Runs:
             alpha, gamma = (np.array(values) for values in zip(*settings, strict=True))
             self._rules = jax.device_put(sweep.rules(alpha, gamma, payoffs), device)
 
-    def play(self, asked: Mapping[int, tuple[Batch, int]]) -> dict[int, sweep.Played]:
+    def play(self, asked: Mapping[int, tuple[Batch, int]]) -> dict[int, sweep.JointOutcome]:
         """Play checked batches of some runs, each after so many payoffs learned; return the outcomes by run.
 
         The users of a batch are rows, its items are feature vectors.
@@ -49,7 +49,7 @@ class Runs:
         width = max(rounds.candidates.shape[1] for rounds, _ in asked.values())
         filled = -(-length // STEP) * STEP
         table, first = self._tables.joined([rounds.items for rounds, _ in asked.values()])
-        joint = sweep.Rounds(
+        joint = sweep.JointRounds(
             np.zeros((filled, self._count), np.int32),
             np.zeros((filled, self._count, width), np.int32),
             np.zeros((filled, self._count, width)),
@@ -68,22 +68,22 @@ class Runs:
             learned[number] = before
         played = self._play(joint, learned, table)
         return {
-            number: sweep.Played(*(part[: len(rounds.users), number] for part in played))
+            number: sweep.JointOutcome(*(part[: len(rounds.users), number] for part in played))
             for number, (rounds, _) in asked.items()
         }
 
-    def _play(self, joint: sweep.Rounds, learned: Any, table: Any) -> sweep.Played:
+    def _play(self, joint: sweep.JointRounds, learned: Any, table: Any) -> sweep.JointOutcome:
         parts = []
         with jax.enable_x64(True):
             for start in range(0, len(joint.users), STEP):
                 now = jax.device_put(
-                    sweep.Rounds(*(part[start : start + STEP] for part in joint)), self._device
+                    sweep.JointRounds(*(part[start : start + STEP] for part in joint)), self._device
                 )
                 self._models, learned, played = sweep.play(
                     self._models, learned, now, table, self._rules, sweep.code_for(self._device)
                 )
-                parts.append(sweep.Played(*map(np.asarray, played)))
-        return sweep.Played(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+                parts.append(sweep.JointOutcome(*map(np.asarray, played)))
+        return sweep.JointOutcome(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def read(self, run: int) -> tuple[Ints, Block]:
         """Return the rows that have learned in a run, and their models."""
@@ -102,7 +102,7 @@ class Runs:
         known = np.concatenate([block.inverses, block.weights], axis=1)
         lost = np.concatenate([block.lost, block.missed], axis=1).astype(np.float32)
         with jax.enable_x64(True), jax.default_device(self._device):
-            self._models = sweep.Models(
+            self._models = sweep.JointModels(
                 self._models.known.at[run, *inside].set(known), self._models.lost.at[run, *inside].set(lost)
             )
 

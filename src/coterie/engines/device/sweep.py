@@ -27,7 +27,7 @@ TILE = 128  # the number of users is a multiple of it
 ROUNDING, TIE = 1e-12, 1e-9  # as in the models' protocol, which needs the compiler
 
 
-class Models(NamedTuple):
+class JointModels(NamedTuple):
     """The models of all runs."""
 
     known: Array
@@ -44,7 +44,7 @@ class Rules(NamedTuple):
     growth: Array  # (payoffs + 1,): √log(1+t) by payoffs learned before
 
 
-class Rounds(NamedTuple):
+class JointRounds(NamedTuple):
     """The rounds to play: the same number in every run."""
 
     users: Array  # (rounds, runs), int32
@@ -53,7 +53,7 @@ class Rounds(NamedTuple):
     served: Array  # (rounds, runs), int32: the candidate whose payoff a log knows, or -1 where all are known
 
 
-class Played(NamedTuple):
+class JointOutcome(NamedTuple):
     """The outcome of each round, (rounds, runs) each."""
 
     choice: Array
@@ -62,7 +62,7 @@ class Played(NamedTuple):
     updated: Array
 
 
-def start(runs: int, users: int, n_features: int) -> Models:
+def start(runs: int, users: int, n_features: int) -> JointModels:
     """Return the models of runs without any payoff."""
     at = places(n_features)
     pairs = len(at.row)
@@ -73,14 +73,14 @@ def start(runs: int, users: int, n_features: int) -> Models:
     user[:pairs] = at.row == at.column
     user[pairs : pairs + n_features] = np.nan
     users = -(-users // TILE) * TILE
-    return Models(jnp.tile(user, (runs, users, 1)), jnp.zeros((runs, users, width), jnp.float32))
+    return JointModels(jnp.tile(user, (runs, users, 1)), jnp.zeros((runs, users, width), jnp.float32))
 
 
 @partial(jax.jit, donate_argnums=0, static_argnames=("code", "learners"))
 def play(
-    models: Models, learned: Array, rounds: Rounds, table: Array, rules: Rules, code: Any = None,
+    models: JointModels, learned: Array, rounds: JointRounds, table: Array, rules: Rules, code: Any = None,
     learners: int = LEARNERS,
-) -> tuple[Models, Array, Played]:  # fmt: skip
+) -> tuple[JointModels, Array, JointOutcome]:  # fmt: skip
     """Play rounds in every run; return the models, the number of payoffs each run has learned, and the outcome.
 
     `code` is None, or `fused_sweep` on a GPU.
@@ -88,7 +88,9 @@ def play(
     look = _look if code is None else code.look
     learn = partial(_learn, learners=learners) if code is None else code.learn
 
-    def one(state: tuple[Models, Array], now: Rounds) -> tuple[tuple[Models, Array], Played]:
+    def one(
+        state: tuple[JointModels, Array], now: JointRounds
+    ) -> tuple[tuple[JointModels, Array], JointOutcome]:
         return _round(*state, now, table, rules, look, learn)
 
     (models, learned), played = lax.scan(one, (models, learned), rounds)
@@ -101,8 +103,8 @@ def code_for(device: Any) -> Any:
 
 
 def _round(
-    models: Models, learned: Array, now: Rounds, table: Array, rules: Rules, look: Any, learn: Any
-) -> tuple[tuple[Models, Array], Played]:
+    models: JointModels, learned: Array, now: JointRounds, table: Array, rules: Rules, look: Any, learn: Any
+) -> tuple[tuple[JointModels, Array], JointOutcome]:
     """Play one round in every run."""
     d = table.shape[1]
     pairs = d * (d + 1) // 2
@@ -138,7 +140,7 @@ def _round(
 
     models = learn(models, learns, chosen(x), chosen(now.payoffs))
     updated = learns.sum(1, dtype=jnp.int32)
-    return (models, learned + kept), Played(choice, kept, chosen(members).astype(jnp.int32), updated)
+    return (models, learned + kept), JointOutcome(choice, kept, chosen(members).astype(jnp.int32), updated)
 
 
 def _chosen(array: Array, choice: Array) -> Array:
@@ -164,7 +166,7 @@ def _look(
     return members, total, widths, sure
 
 
-def _learn(models: Models, learns: Array, context: Array, payoff: Array, learners: int) -> Models:
+def _learn(models: JointModels, learns: Array, context: Array, payoff: Array, learners: int) -> JointModels:
     """Update users, `learners` at a time; the rows of other users are neither read nor written."""
     runs, users = learns.shape
     flags = learns.ravel()
@@ -174,7 +176,7 @@ def _learn(models: Models, learns: Array, context: Array, payoff: Array, learner
     rows = jnp.full(room, runs * users, jnp.int32)  # one beyond the last row: no user
     rows = rows.at[jnp.where(flags, place - 1, room)].set(lax.iota(jnp.int32, runs * users), mode="drop")
 
-    def some(first: Array, models: Models) -> Models:
+    def some(first: Array, models: JointModels) -> JointModels:
         chosen = lax.dynamic_slice_in_dim(rows, first, learners)
         run, user = chosen // users, chosen % users
         return _learn_rows(models, run, user, context[run], payoff[run])
@@ -187,7 +189,7 @@ def _learn(models: Models, learns: Array, context: Array, payoff: Array, learner
     return models
 
 
-def _learn_rows(models: Models, run: Array, user: Array, x: Array, payoff: Array) -> Models:
+def _learn_rows(models: JointModels, run: Array, user: Array, x: Array, payoff: Array) -> JointModels:
     """Update some rows, each with its own payoff; a run beyond the last is skipped."""
     d = x.shape[1]
     at = places(d)
@@ -199,8 +201,8 @@ def _learn_rows(models: Models, run: Array, user: Array, x: Array, payoff: Array
     error = payoff[:, None] - (x * old[:, pairs : pairs + d]).sum(-1, keepdims=True)
     step = jnp.concatenate([-(v[:, at.row] * gain[:, at.column]), gain * error], axis=1)
     step = jnp.pad(step, ((0, 0), (0, old.shape[1] - step.shape[1])))
-    made = Models(*compensated(old, residue, step))
-    return Models(
+    made = JointModels(*compensated(old, residue, step))
+    return JointModels(
         *(
             part.at[run, user].set(new, mode="drop", unique_indices=True)
             for part, new in zip(models, made, strict=True)

@@ -12,7 +12,7 @@ from coterie.experiments.study.compare import Result
 from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.paper_figures import in_page
 from coterie.experiments.study.protocol import Protocol
-from coterie.experiments.study.reproduce import Evidence, statistics
+from coterie.experiments.study.reproduce import Reproduced, statistics
 from coterie.experiments.study.table import LOG_HEAD, paid
 from coterie.experiments.study.tuning import is_by_luck, read_score
 from coterie.report.page import count, plain_table, write_html
@@ -35,12 +35,12 @@ FIGURES = {
 }
 
 
-def write_evidence(evidence: Evidence, command: Sequence[str]) -> Path:
+def write_evidence(evidence: Reproduced, command: Sequence[str]) -> Path:
     """Write report.html beside the numbers, and return its path. `command` is the command that repeats it."""
     return write_html(evidence.protocol.out / "report.html", page(evidence, command))
 
 
-def page(evidence: Evidence, command: Sequence[str]) -> str:
+def page(evidence: Reproduced, command: Sequence[str]) -> str:
     """Return the report as HTML."""
     plan, protocol = evidence.comparison.plan, evidence.protocol
     return from_template(
@@ -60,7 +60,7 @@ def page(evidence: Evidence, command: Sequence[str]) -> str:
     )
 
 
-def lead(evidence: Evidence) -> str:
+def lead(evidence: Reproduced) -> str:
     """Return the result in a few sentences."""
     first, *others = evidence.comparison.results
     is_log = evidence.protocol.data.is_log
@@ -71,7 +71,7 @@ def lead(evidence: Evidence) -> str:
     return f"{text}, the next, {others[0].spec.title}, to {_final(others[0], is_log)}. {reason(evidence.comparison)}"
 
 
-def warnings(evidence: Evidence) -> list[str]:
+def warnings(evidence: Reproduced) -> list[str]:
     """Return what a reader must know before using the results."""
     protocol = evidence.protocol
     notes = list(getattr(protocol.data, "notes", ()))
@@ -103,7 +103,7 @@ def tuned_by_luck(protocol: Protocol) -> list[str]:
     return notes
 
 
-def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+def statistics_table(evidence: Reproduced) -> tuple[list[str], list[list[str]]]:
     """Return the dataset's line of Table 1 and, below it, the paper's."""
     found = statistics(evidence)
     head = ["", "users n", "d", "candidates c", "T"]
@@ -114,7 +114,7 @@ def statistics_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     return head, [own, ["in the paper", *(f"{value:,}" for value in paper.values())]]
 
 
-def final_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+def final_table(evidence: Reproduced) -> tuple[list[str], list[list[str]]]:
     """Return one line per policy: final value with spread, neighbourhood size, share rate."""
     is_log = evidence.protocol.data.is_log
     head = LOG_HEAD if is_log else ["policy", "regret over RAN's", "regret"]
@@ -137,7 +137,7 @@ def _final(result: Result, is_log: bool) -> str:
     return "–" if result.to_random is None else shown(*result.to_random, ".3f")
 
 
-def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+def tuning_table(evidence: Reproduced) -> tuple[list[str], list[list[str]]]:
     """Return one line per policy: how many settings were tried, and the one taken."""
     protocol = evidence.protocol
     lines = []
@@ -150,7 +150,7 @@ def tuning_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     return ["policy", "settings tried", "taken"], lines
 
 
-def _tuning_words(evidence: Evidence) -> str:
+def _tuning_words(evidence: Reproduced) -> str:
     protocol = evidence.protocol
     aim = "highest click-through rate" if protocol.data.is_log else "lowest regret"
     return (

@@ -14,7 +14,7 @@ import coterie
 from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
-from coterie.experiments.run.worlds import World, make_world
+from coterie.experiments.run.worlds import Source, make_world
 from coterie.models.actions import Action
 from coterie.models.batches import Batch
 from coterie.models.candidates import project
@@ -42,7 +42,7 @@ class Run:
     items: str = "features"  # which part of items the policy sees: one of VIEWS
 
     @classmethod
-    def of(cls, spec: Spec, world: World, seed: int, n_rounds: int) -> "Run":
+    def of(cls, spec: Spec, world: Source, seed: int, n_rounds: int) -> "Run":
         """Describe the run of `spec` on `world`. The policy's random numbers have a seed of their own."""
         own_seed = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])
         view = spec.view(world)
@@ -92,7 +92,7 @@ class Run:
         alone = getattr(world, "is_anonymous", False) and self.items != "names"
         return [EVERYBODY] * len(users) if alone else users
 
-    def make_world(self) -> World:
+    def make_world(self) -> Source:
         """Make the world again."""
         return make_world(self.world)
 

@@ -13,7 +13,7 @@ from coterie.data.rounds import Round
 from coterie.errors import FileError, ParameterError
 
 
-class World(Protocol):
+class Source(Protocol):
     """A source of rounds. Synthetic worlds have more methods; callers check with `hasattr`."""
 
     @property
@@ -31,7 +31,7 @@ class World(Protocol):
         """Return that many rounds, the same for the same seed."""
 
 
-def open_world(text: str) -> World:
+def open_world(text: str) -> Source:
     """Return the world with that name, or the world or log in the file with that path."""
     path = Path(text)
     if text in data.WORLDS:
@@ -48,7 +48,7 @@ def open_world(text: str) -> World:
     )
 
 
-def make_world(parameters: dict[str, Any]) -> World:
+def make_world(parameters: dict[str, Any]) -> Source:
     """Make the world that these parameters describe."""
     kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
     if kind == "log":

@@ -16,7 +16,7 @@ from coterie.experiments.run.record import policy_path
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.run.trace import read_trace
-from coterie.experiments.run.worlds import World
+from coterie.experiments.run.worlds import Source
 from coterie.experiments.study.metrics import (
     Curve,
     Spread,
@@ -39,7 +39,7 @@ class Plan:
     """What to compare, and the folder of the traces: `out/traces`, one file per policy and seed."""
 
     name: str  # of the world, as the user gave it
-    world: World
+    world: Source
     specs: list[Spec]
     n_rounds: int
     n_runs: int

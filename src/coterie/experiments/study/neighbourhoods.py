@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from coterie.data.rounds import Round
-from coterie.experiments.run.worlds import World
+from coterie.experiments.run.worlds import Source
 from coterie.models.actions import Action
 from coterie.models.candidates import Candidates
 
@@ -25,7 +25,7 @@ class Item(NamedTuple):
     family: int
 
 
-def neighbourhoods(policy: Any, world: World, rounds: Iterable[Round], trace: pl.DataFrame) -> pl.DataFrame:
+def neighbourhoods(policy: Any, world: Source, rounds: Iterable[Round], trace: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each pair of an item and another user: item, family, other, found, truth.
 
     The user is the most frequent visitor of `trace`, named in the column `user`. Of the items in the first
@@ -61,7 +61,7 @@ def _users(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
     return user, [others[i] for i in keep]
 
 
-def _items(world: World, rounds: Iterable[Round]) -> dict[int, list[Item]]:
+def _items(world: Source, rounds: Iterable[Round]) -> dict[int, list[Item]]:
     """Return the items of the first rounds, by family."""
     families: dict[int, list[Item]] = {}
     seen: set[Any] = set()

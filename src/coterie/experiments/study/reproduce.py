@@ -49,7 +49,7 @@ NAMED = {"policy": pl.String, "figure": pl.String}
 CURVES = {**NAMED, "time": pl.Int64, "mean": pl.Float64, "spread": pl.Float64}
 
 
-class Evidence(NamedTuple):
+class Reproduced(NamedTuple):
     """The results for one dataset."""
 
     protocol: Protocol
@@ -70,10 +70,10 @@ def title_of(name: str, data: Any) -> str:
 
 def reproduce(
     protocol: Protocol, comparison: Comparison | None = None, workers: int | Workers | None = None
-) -> Evidence:
+) -> Reproduced:
     """Run the protocol unless its `comparison` is given, and write all results except the report."""
     comparison = comparison or run_protocol(protocol, workers=workers)
-    evidence = Evidence(protocol, comparison, _sheets(protocol, comparison))
+    evidence = Reproduced(protocol, comparison, _sheets(protocol, comparison))
     write_numbers(evidence)
     for name, sheet in evidence.sheets.items():
         save(sheet, protocol.out / name)
@@ -117,7 +117,7 @@ def _distances(protocol: Protocol) -> list[Line]:
     return lines
 
 
-def statistics(evidence: Evidence) -> dict[str, Any]:
+def statistics(evidence: Reproduced) -> dict[str, Any]:
     """Return the dataset's row of Table 1, with the paper's if there is one."""
     protocol, data = evidence.protocol, evidence.protocol.data
     kept = evidence.comparison.results[0].over("kept").mean
@@ -137,7 +137,7 @@ def statistics(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def numbers(evidence: Evidence) -> dict[str, Any]:
+def numbers(evidence: Reproduced) -> dict[str, Any]:
     """Return all results as JSON values."""
     protocol = evidence.protocol
     chosen = protocol.specs, evidence.comparison.plan.specs
@@ -170,7 +170,7 @@ def runs_table(comparison: Comparison) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"policy": pl.String, "seed": pl.Int64, **schema})
 
 
-def write_numbers(evidence: Evidence) -> None:
+def write_numbers(evidence: Reproduced) -> None:
     """Write numbers.json, runs.parquet, curves.parquet and tuning.parquet."""
     out = evidence.protocol.out
     (out / "numbers.json").write_text(json.dumps(numbers(evidence), indent=2) + "\n")

@@ -10,7 +10,8 @@ from numba import njit
 from coterie.models._kernels.beside import MOST, alone, run_in_python_first
 
 try:
-    from coterie.models._kernels.nested import NESTED, OUTER, keep_unfinished
+    from coterie.models._kernels.nested import NESTED as NESTED
+    from coterie.models._kernels.nested import OUTER, keep_unfinished
 except ImportError:  # another Numba: every function has machine code of its own
     from numba.core.compiler import Compiler
 

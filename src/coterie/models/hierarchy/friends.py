@@ -7,7 +7,7 @@ import numpy as np
 
 from coterie.errors import FileError
 from coterie.models._kernels.rows import means
-from coterie.models._kernels.rows.means_entries import Table, grown, insert, make, remove
+from coterie.models._kernels.rows.means import Table, grown, insert, make, remove
 from coterie.models.files import Tensors, take
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import arrays
-from coterie.models._kernels.rows.means_entries import Table, make
+from coterie.models._kernels.rows.means import Table, make
 from coterie.models.files import Tensors, take
 from coterie.models.ranges import MOST_LEARNED
 

@@ -135,7 +135,7 @@ class Dense:
 
         def loop(game: Game) -> None:
             self._reserve(int(game.so_far[2]) + 1)
-            play_cab(Cab(kernels.Dense(self._panels, contexts), rule, own), game, rng)
+            play_cab(Cab(kernels.DenseModels(self._panels, contexts), rule, own), game, rng)
 
         return self._known.play(batch, batch.items, np.zeros(2, dtype=np.int64), rule.learned, loop)
 

@@ -94,7 +94,7 @@ class Fading:
         def loop(game: Game) -> None:
             room = int(game.so_far[2]) + 1
             self.ridges.fit(room, self.ridges.entries + room)
-            play_cab(Cab(kernels.Fading(self.ridges.rows, self.keep), rule, own), game, rng)
+            play_cab(Cab(kernels.FadingModels(self.ridges.rows, self.keep), rule, own), game, rng)
 
         checked = batch._replace(candidates=candidates)
         outcome = self._known.play(checked, items.numbers, items.named, rule.learned, loop)

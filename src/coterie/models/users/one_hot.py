@@ -23,7 +23,7 @@ from coterie.models._kernels.users.history_arrays import (
     ROOM_USERS,
     ROWS,
     VERSION,
-    State,
+    Histories,
     empty_state,
 )
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
@@ -191,7 +191,7 @@ class OneHot:
         if column is None:
             column = self._free_columns.pop() if self._free_columns else len(self._columns)
             if column == len(self._state.items):
-                self._grow(State._fields.index("items"))
+                self._grow(Histories._fields.index("items"))
             self._state.counts[VERSION] += 1
             self._state.items[column] = (0, NONE, self._state.counts[VERSION], NONE, 0, 0, NONE, 0, 0)
             self._columns[item] = column
@@ -215,14 +215,14 @@ class OneHot:
 
     def _grow(self, code: int) -> None:
         """Double one of the arrays, and those of the same length."""
-        name = State._fields[code]
+        name = Histories._fields[code]
         beside = {"classes": ["near"], "items": ["near_untouched"]}.get(name, [])
         self._state = self._state._replace(
             **{field: doubled(self._state, field) for field in [name, *beside]}
         )
 
 
-def doubled(state: State, field: str) -> Any:
+def doubled(state: Histories, field: str) -> Any:
     """Return an array's content in one of twice the length."""
     old = getattr(state, field)
     new = np.zeros(2 * len(old), old.dtype)

@@ -15,11 +15,11 @@ from coterie.arrays import Ints
 from coterie.errors import FileError
 from coterie.models._kernels.users import history_arrays as layout
 from coterie.models._kernels.users import one_hot_pairs as kernel
-from coterie.models._kernels.users.history_arrays import ENTRIES, NONE, State
+from coterie.models._kernels.users.history_arrays import ENTRIES, NONE, Histories
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 
 
-def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, int]) -> Tensors:
+def pack(state: Histories, rows: Mapping[Hashable, int], columns: Mapping[Hashable, int]) -> Tensors:
     """Return everything as arrays, users and items in the order of `rows` and `columns`."""
     row, column = (np.fromiter(table.values(), np.int64, len(table)) for table in (rows, columns))
     users, items = state.users[row], state.items[column]
@@ -62,7 +62,7 @@ def pack(state: State, rows: Mapping[Hashable, int], columns: Mapping[Hashable, 
     }
 
 
-def unpack(tensors: Tensors) -> tuple[list[Hashable], list[Hashable], State]:
+def unpack(tensors: Tensors) -> tuple[list[Hashable], list[Hashable], Histories]:
     """Return users by row, items by column, and the state that `pack` was given, or raise."""
     names, items = unpack_ids(tensors, "users"), unpack_ids(tensors, "items")
     order = take(tensors, "order", "i", (len(names),)).astype(np.int64)
@@ -102,7 +102,7 @@ def unpack(tensors: Tensors) -> tuple[list[Hashable], list[Hashable], State]:
     state = layout.empty_state()
     bits, starts, used = _segments(np.bincount(class_item, minlength=len(items)), 2)
     mark_bits, mark_starts, marks_used = _segments(np.bincount(mark_item, minlength=len(items)), 0)
-    state = State(
+    state = Histories(
         np.zeros(max(16, len(names)), layout.USER),
         np.zeros(max(16, len(items)), layout.ITEM),
         np.zeros(64 + 3 * len(pair_user), layout.ENTRY),

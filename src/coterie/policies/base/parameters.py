@@ -18,23 +18,20 @@ def check_alpha(alpha: Any) -> Alpha:
     return alpha if callable(alpha) else check_number("alpha", alpha)
 
 
-def check_half_life(half_life: Any) -> float | None:
-    """Return a half-life: a number of payoffs above 0, or None if payoffs never fade."""
+def read_half_life(half_life: Any) -> tuple[float | None, float]:
+    """Return a half-life, and the factor of old payoffs per new one that makes a payoff count half after it.
+
+    None is for payoffs that never fade.
+
+    >>> read_half_life(1), read_half_life(None)
+    ((1.0, 0.5), (None, 1.0))
+    """
     if half_life is None:
-        return None
+        return None, 1.0
     value = check_number("half_life", half_life)
     if value <= 0:
         raise ParameterError(f"half_life is {half_life!r}, expected a number of payoffs above 0, or None")
-    return value
-
-
-def keep_of(half_life: float | None) -> float:
-    """Return the factor of old payoffs per new one, so that a payoff counts half after `half_life` more.
-
-    >>> keep_of(1.0), keep_of(None)
-    (0.5, 1.0)
-    """
-    return 1.0 if half_life is None else 2.0 ** (-1 / half_life)
+    return value, 2.0 ** (-1 / value)
 
 
 def scale_at(alpha: Alpha, learned: int) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.models._kernels.rows.means_entries import Table
+from coterie.models._kernels.rows.means import Table
 
 # Variances before anything is learned, as shares of the variance of payoffs.
 START = 0.25  # of the constant's and of each item's weight between users; of all features together

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba.extending import overload
 
-from coterie.models._kernels.jit import jit
+from coterie.models._kernels.jit import NESTED, jit
 
 
 def by_type(name: str) -> Callable[..., Any]:
@@ -19,7 +19,7 @@ def by_type(name: str) -> Callable[..., Any]:
     def stub(state: Any, *rest: Any) -> Any:  # called where the compiler is off
         return getattr(sys.modules[type(state).__module__], name)(state, *rest)
 
-    @overload(stub)  # type: ignore[untyped-decorator]
+    @overload(stub, jit_options={"pipeline_class": NESTED})  # type: ignore[untyped-decorator]
     def pick(state: Any, *rest: Any) -> Any:
         module = state.instance_class.__module__
         chosen = getattr(sys.modules[module], name)

@@ -1,6 +1,6 @@
 """The compiled loop of CAB over users with models of their own: Algorithm 1, whatever the models are.
 
-`models` is `dense.Dense` or `fading.Fading`. Users have numbered rows, in the order of their first payoffs.
+`models` is `DenseModels` or `FadingModels`. Users have numbered rows, in the order of their first payoffs.
 """
 
 from typing import Any, NamedTuple

@@ -233,7 +233,7 @@ def share(
     return learners
 
 
-class Dense(NamedTuple):
+class DenseModels(NamedTuple):
     """Models as the compiled loop of CAB takes them; it calls what follows."""
 
     panels: Panels
@@ -241,13 +241,13 @@ class Dense(NamedTuple):
 
 
 @inner
-def has_room(models: Dense, game: Game) -> bool:
+def has_room(models: DenseModels, game: Game) -> bool:
     """Return whether there is room for another user."""
     return game.so_far[2] < PANEL * len(models.panels.weights)  # type: ignore[no-any-return]
 
 
 @inner
-def see(models: Dense, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
+def see(models: DenseModels, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Read the candidates, and write the user's view."""
     inverses, weights, _, _ = models.panels
     contexts = models.contexts
@@ -262,7 +262,9 @@ def see(models: Dense, row: int, game: Game, which: Ints, estimate: Floats, spre
 
 
 @inner
-def sums(models: Dense, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float) -> Floats:
+def sums(
+    models: DenseModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float
+) -> Floats:
     """Sum over the neighbours."""
     inverses, weights, _, _ = models.panels
     return gather_all(inverses, weights, game.so_far[2], models.contexts, estimate, spread, scale)
@@ -270,7 +272,7 @@ def sums(models: Dense, game: Game, which: Ints, estimate: Floats, spread: Float
 
 @inner
 def draws(
-    models: Dense, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
+    models: DenseModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
 ) -> tuple[Floats, Floats]:
     """Sum over the neighbours, and return how likely each candidate is best."""
     inverses, weights, _, _ = models.panels
@@ -279,7 +281,7 @@ def draws(
 
 
 @inner
-def learn_one(models: Dense, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
+def learn_one(models: DenseModels, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
     """Update a user, or a newcomer in the next row."""
     inverses, weights, lost, missed = models.panels
     if row == game.so_far[2]:
@@ -289,7 +291,7 @@ def learn_one(models: Dense, row: int, game: Game, which: Ints, k: int, payoff: 
 
 @inner
 def learn_together(
-    models: Dense, row: int, game: Game, which: Ints, k: int, payoff: float,
+    models: DenseModels, row: int, game: Game, which: Ints, k: int, payoff: float,
     estimate: Floats, spread: Floats, scale: float, limit: float,
 ) -> int:  # fmt: skip
     """Update all neighbours with a bound below `limit`, and the user."""

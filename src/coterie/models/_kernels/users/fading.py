@@ -111,7 +111,7 @@ def share(
     return learners
 
 
-class Fading(NamedTuple):
+class FadingModels(NamedTuple):
     """Models as the compiled loop of CAB takes them; it calls what follows."""
 
     rows: Any  # `ridges.Rows` or `means.Table`
@@ -119,27 +119,29 @@ class Fading(NamedTuple):
 
 
 @inner
-def has_room(models: Fading, game: Game) -> bool:
+def has_room(models: FadingModels, game: Game) -> bool:
     """Return whether everybody and a newcomer may learn a new item."""
     n = game.so_far[2] + 1
     return fits(models.rows, n, used(models.rows) + n)  # type: ignore[no-any-return]
 
 
 @inner
-def see(models: Fading, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
+def see(models: FadingModels, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Write the user's view."""
     view(models.rows, row, game.items, which, estimate, spread)
 
 
 @inner
-def sums(models: Fading, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float) -> Floats:
+def sums(
+    models: FadingModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float
+) -> Floats:
     """Sum over the neighbours."""
     return gather(models.rows, game.so_far[2], game.items, which, estimate, spread, scale)
 
 
 @inner
 def draws(
-    models: Fading, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
+    models: FadingModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
 ) -> tuple[Floats, Floats]:
     """Sum over the neighbours, and return how likely each candidate is best."""
     _, learned, n = game.so_far
@@ -147,7 +149,7 @@ def draws(
 
 
 @inner
-def learn_one(models: Fading, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
+def learn_one(models: FadingModels, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
     """Update a user, or a newcomer in the next row."""
     rows = models.rows
     name(rows, game.items, which[k], game.named)
@@ -158,7 +160,7 @@ def learn_one(models: Fading, row: int, game: Game, which: Ints, k: int, payoff:
 
 @inner
 def learn_together(
-    models: Fading, row: int, game: Game, which: Ints, k: int, payoff: float,
+    models: FadingModels, row: int, game: Game, which: Ints, k: int, payoff: float,
     estimate: Floats, spread: Floats, scale: float, limit: float,
 ) -> int:  # fmt: skip
     """Update all neighbours with a bound below `limit`, and the user."""

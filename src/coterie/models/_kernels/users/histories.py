@@ -23,8 +23,8 @@ from coterie.models._kernels.users.history_arrays import (
     ROOM_SCRATCH,
     ROWS,
     VERSION,
+    Histories,
     Records,
-    State,
 )
 
 
@@ -83,7 +83,7 @@ def find_entry(users: Records, entries: Records, row: int, item: int) -> int:
 
 
 @bare
-def make_entry(s: State, row: int, item: int, id: int) -> None:
+def make_entry(s: Histories, row: int, item: int, id: int) -> None:
     """Write an entry that is not there yet, in room that was reserved."""
     users, entries = s.users, s.entries
     start = users[row].start
@@ -97,7 +97,7 @@ def make_entry(s: State, row: int, item: int, id: int) -> None:
 
 
 @bare
-def free_entries(s: State, start: int, bits: int) -> None:
+def free_entries(s: Histories, start: int, bits: int) -> None:
     """Release a user's segment, cleared."""
     for p in range(start, start + (1 << bits)):
         s.entries[p].item = NONE
@@ -106,7 +106,7 @@ def free_entries(s: State, start: int, bits: int) -> None:
 
 
 @bare
-def reserve_entry(s: State, row: int) -> bool:
+def reserve_entry(s: Histories, row: int) -> bool:
     """Make sure that a user has room for one more entry, with a quarter of the segment empty."""
     users, entries, heaps = s.users, s.entries, s.heaps
     start, bits = users[row].start, users[row].bits
@@ -144,7 +144,7 @@ def widen(heap: Ints, records: Records, start: int, bits: int, count: int, least
 
 
 @bare
-def reserve_class(s: State, item: int) -> bool:
+def reserve_class(s: Histories, item: int) -> bool:
     """Make sure that an item has room for one more class."""
     start, bits, count = s.items[item].start, s.items[item].bits, s.items[item].count
     if start >= 0 and count < 1 << bits:
@@ -156,7 +156,7 @@ def reserve_class(s: State, item: int) -> bool:
 
 
 @bare
-def new_id(s: State) -> int:
+def new_id(s: Histories) -> int:
     """Return an id that nothing points to yet, in room that was reserved."""
     ids, counts = s.ids, s.counts
     id = counts[FREE_ID]
@@ -171,7 +171,7 @@ def new_id(s: State) -> int:
 
 
 @bare
-def unref(s: State, id: int) -> None:
+def unref(s: Histories, id: int) -> None:
     """Remove a reference to an id. An id without references is free, and its own reference is removed."""
     ids, counts = s.ids, s.counts
     while id >= 0:
@@ -207,7 +207,7 @@ def find_mark(users: Records, items: Records, marks: Records, row: int, item: in
 
 
 @bare
-def find_class(s: State, row: int, item: int, entry: int) -> int:
+def find_class(s: Histories, row: int, item: int, entry: int) -> int:
     """Return the id of a user's class on an item, whose entry is known; NONE if untouched."""
     users, items, entries, marks, ids = s.users, s.items, s.entries, s.marks, s.ids
     if entry >= 0:
@@ -231,7 +231,7 @@ def find_class(s: State, row: int, item: int, entry: int) -> int:
 
 
 @bare
-def find_pair(s: State, item: int, times: int, total: float) -> int:
+def find_pair(s: Histories, item: int, times: int, total: float) -> int:
     """Return the place of the first class that is not before (times, total)."""
     items, classes = s.items, s.classes
     low, high = 0, items[item].count
@@ -258,7 +258,7 @@ def put_class(classes: Records, p: int, times: int, total: float, size: int, id:
 
 
 @bare
-def join(s: State, item: int, times: int, total: float, size: int) -> int:
+def join(s: Histories, item: int, times: int, total: float, size: int) -> int:
     """Add users to the class of a pair, made if there is none, and return its id."""
     items, classes, ids = s.items, s.classes, s.ids
     slot, start, count = find_pair(s, item, times, total), items[item].start, items[item].count
@@ -278,7 +278,7 @@ def join(s: State, item: int, times: int, total: float, size: int) -> int:
 
 
 @bare
-def leave(s: State, item: int, id: int, entry: int) -> None:
+def leave(s: Histories, item: int, id: int, entry: int) -> None:
     """Take one user out of a class. If the user has an entry, its reference is removed."""
     items, entries, classes, ids = s.items, s.entries, s.classes, s.ids
     start, slot = items[item].start, ids[id].slot
@@ -296,7 +296,7 @@ def leave(s: State, item: int, id: int, entry: int) -> None:
 
 
 @bare
-def drop_marks(s: State, item: int, id: int) -> None:
+def drop_marks(s: Histories, item: int, id: int) -> None:
     """Remove the marks of a class without members: no user is left between them and the marks before."""
     items, marks, ids = s.items, s.marks, s.ids
     start, kept = items[item].mark_start, 0
@@ -312,7 +312,7 @@ def drop_marks(s: State, item: int, id: int) -> None:
 
 
 @bare
-def join_marks(s: State, item: int) -> None:
+def join_marks(s: Histories, item: int) -> None:
     """Join neighbouring marks of one class."""
     items, marks, ids = s.items, s.marks, s.ids
     start, kept = items[item].mark_start, 0
@@ -326,7 +326,7 @@ def join_marks(s: State, item: int) -> None:
 
 
 @bare
-def reserve_mark(s: State, item: int) -> bool:
+def reserve_mark(s: Histories, item: int) -> bool:
     """Make sure that an item has room for one more mark; neighbouring marks of one class are joined first."""
     start, bits, count = s.items[item].mark_start, s.items[item].mark_bits, s.items[item].mark_count
     if start >= 0 and count < 1 << bits:
@@ -343,7 +343,7 @@ def reserve_mark(s: State, item: int) -> bool:
 
 
 @bare
-def reserve(s: State, row: int, item: int, alone: bool) -> int:
+def reserve(s: Histories, row: int, item: int, alone: bool) -> int:
     """Make sure that one payoff can be learned, or return what lacks room."""
     if not reserve_class(s, item):
         return ROOM_CLASSES
@@ -361,7 +361,7 @@ def reserve(s: State, row: int, item: int, alone: bool) -> int:
 
 
 @bare
-def make_eligible(s: State, row: int) -> None:
+def make_eligible(s: Histories, row: int) -> None:
     """Give a user a number, unless the user has one."""
     users, counts = s.users, s.counts
     if row >= 0 and users[row].order < 0:
@@ -371,7 +371,7 @@ def make_eligible(s: State, row: int) -> None:
 
 
 @bare
-def change(s: State, item: int) -> None:
+def change(s: Histories, item: int) -> None:
     """Invalidate the sums kept for an item."""
     items, counts = s.items, s.counts
     counts[VERSION] += 1
@@ -379,7 +379,7 @@ def change(s: State, item: int) -> None:
 
 
 @bare
-def note_item(s: State, item: int) -> None:
+def note_item(s: Histories, item: int) -> None:
     """Record that an item changes, and in which order items were first learned."""
     items, counts = s.items, s.counts
     change(s, item)

@@ -71,7 +71,7 @@ ENTRIES, CLASSES, MARKS = range(3)
 SIZES = 40
 
 
-class State(NamedTuple):
+class Histories(NamedTuple):
     """The whole state, as arrays."""
 
     users: Records  # USER, by row
@@ -87,16 +87,16 @@ class State(NamedTuple):
     counts: Ints  # (N_COUNTS,)
 
 
-# Which array lacks room, as kernels return it: the place in State.
+# Which array lacks room, as kernels return it: the place in Histories.
 ENOUGH, ROOM_USERS, ROOM_ENTRIES, ROOM_CLASSES, ROOM_MARKS, ROOM_IDS, ROOM_SCRATCH = -1, 0, 2, 3, 4, 5, 6
 
-# A State as a plain tuple: Numba takes ten times longer to recognise the type of a NamedTuple.
+# A Histories as a plain tuple: Numba takes ten times longer to recognise the type of a NamedTuple.
 Arrays: TypeAlias = tuple[Any, ...]
 
 
-def empty_state() -> State:
+def empty_state() -> Histories:
     """Return the arrays of a state without users."""
-    state = State(
+    state = Histories(
         np.zeros(16, USER),
         np.zeros(16, ITEM),
         np.zeros(64, ENTRY),

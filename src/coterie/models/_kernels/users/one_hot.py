@@ -37,14 +37,14 @@ from coterie.models._kernels.users.history_arrays import (
     NONE,
     ORDER,
     Arrays,
+    Histories,
     Records,
-    State,
 )
 from coterie.models.protocol import ROUNDING
 
 
 @bare
-def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
+def learn_alone(s: Histories, row: int, item: int, payoff: float) -> None:
     """Update one user, in room that was reserved."""
     users, items, entries, classes, ids = s.users, s.items, s.entries, s.classes, s.ids
     make_eligible(s, row)
@@ -66,7 +66,7 @@ def learn_alone(s: State, row: int, item: int, payoff: float) -> None:
 
 @bare
 def learn_together(
-    s: State, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
+    s: Histories, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> int:
     """Update the certain neighbours of a user, in room that was reserved, and return how many they are.
 
@@ -135,7 +135,7 @@ def unite(ids: Records, a: int, b: int) -> int:
 
 
 @bare
-def find_place(s: State, row: int, item: int) -> int:
+def find_place(s: Histories, row: int, item: int) -> int:
     """Return where a user's class on an item lies, or NONE if untouched."""
     if row < 0 or item < 0:
         return NONE
@@ -200,7 +200,7 @@ def untouched_near(
 @bare
 def view(arrays: Arrays, row: int, columns: Ints, estimate: Floats, spread: Floats) -> None:
     """Write a user's own estimates and spreads."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     for k in range(len(columns)):
         estimate[k], spread[k] = own_view(s.classes, find_place(s, row, columns[k]))
 
@@ -217,7 +217,7 @@ def gather(
     near: Records,
 ) -> None:
     """Write the sums over each candidate's neighbours: of estimates, spreads, squared spreads."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     stranger = 1 if row == NONE or (row >= 0 and s.users[row].order < 0) else 0
     for k in range(len(columns)):
         view = own[0][k], own[1][k]
@@ -232,7 +232,7 @@ def gather(
 @bare
 def update(arrays: Arrays, row: int, item: int, payoff: float) -> int:
     """Update one user, or return which array lacks room."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     code = reserve(s, row, item, True)
     if code == ENOUGH:
         learn_alone(s, row, item, payoff)
@@ -244,7 +244,7 @@ def share(
     arrays: Arrays, row: int, item: int, payoff: float, own: tuple[float, float], scale: float, limit: float
 ) -> tuple[int, int]:
     """Update the certain neighbours and return (ENOUGH, how many), or which array lacks room."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     code = reserve(s, row, item, False)
     if code != ENOUGH:
         return code, 0
@@ -254,20 +254,20 @@ def share(
 @bare
 def make_row(arrays: Arrays) -> int:
     """Return a row for a user who has none, or NONE if there is no room."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     return new_row(s.users, s.counts)
 
 
 @bare
 def add(arrays: Arrays, row: int) -> None:
     """Make a user eligible."""
-    make_eligible(State(*arrays), row)
+    make_eligible(Histories(*arrays), row)
 
 
 @bare
 def drop(arrays: Arrays, row: int, n_items: int) -> None:
     """Forget a user on every item."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     for item in range(n_items):
         if (
             find_mark(s.users, s.items, s.marks, row, item) >= 0
@@ -293,7 +293,7 @@ def drop(arrays: Arrays, row: int, n_items: int) -> None:
 @bare
 def drop_item(arrays: Arrays, item: int) -> None:
     """Release the segments of an item without touched users."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     if s.items[item].start >= 0:
         release(s.heaps[CLASSES], s.classes["id"], s.items[item].bits, s.items[item].start)
     if s.items[item].mark_start >= 0:
@@ -306,7 +306,7 @@ def near_users(
     arrays: Arrays, item: int, own: tuple[float, float], scale: float, near: NDArray[np.bool_]
 ) -> None:
     """Write which of the first rows hold an eligible user who is a neighbour on `item`."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     for row in range(len(near)):
         if s.users[row].order >= 0:
             estimate, spread = own_view(s.classes, find_place(s, row, item))

@@ -3,13 +3,13 @@
 from coterie.arrays import Ints
 from coterie.models._kernels.jit import bare
 from coterie.models._kernels.users.histories import make_entry, reserve_entry, root
-from coterie.models._kernels.users.history_arrays import Arrays, State
+from coterie.models._kernels.users.history_arrays import Arrays, Histories
 
 
 @bare
 def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) -> int:
     """Write entries from `begin` on, and return how many are written when the room ends: all, if it is enough."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     for p in range(begin, len(rows)):
         if not reserve_entry(s, rows[p]):
             return p
@@ -20,7 +20,7 @@ def put_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints, begin: int) 
 @bare
 def take_entries(arrays: Arrays, rows: Ints, items: Ints, ids: Ints) -> None:
     """Write all entries of the users in `rows`: rows and items as positions, ids of living classes."""
-    s = State(*arrays)
+    s = Histories(*arrays)
     n = 0
     for row in rows:
         start = s.users[row].start

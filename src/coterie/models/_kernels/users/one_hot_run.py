@@ -24,8 +24,8 @@ from coterie.models._kernels.users.history_arrays import (
     ROOM_USERS,
     UNKNOWN,
     Arrays,
+    Histories,
     Records,
-    State,
 )
 from coterie.models._kernels.users.one_hot import (
     find_place,
@@ -96,7 +96,7 @@ def write_chances(
 
 @bare
 def learn(
-    s: State, row_of: Ints, user: int, item: int, payoff: float, scale: float, limit: float
+    s: Histories, row_of: Ints, user: int, item: int, payoff: float, scale: float, limit: float
 ) -> tuple[int, int]:
     """Learn as CAB does; return (ENOUGH, how many users), or which array lacks room. A new user gets a row."""
     if row_of[user] < 0:
@@ -133,7 +133,7 @@ def run(
     column of each candidate's position. `batch` is Rounds, `rule` is Rule and `scratch` is Scratch. Returns the round
     where it stopped, which array lacked room, and how many payoffs were learned by then.
     """
-    s = State(*arrays)
+    s = Histories(*arrays)
     users, items, entries, classes, marks, ids, _, near, near_untouched, _, counts = arrays
     who, candidates, payoffs, served, choices, kept, members, updated = batch
     alpha, gamma, learned, thompson = rule
