@@ -52,8 +52,9 @@ def grown(graph: Graph, rows: int, edges: int) -> Graph:
     while halves < graph.size[HALVES] + 2 * edges:
         halves *= 2
     fresh = make(halves, max(room, rows))
-    for old, new in zip(graph[:-1], fresh, strict=False):
-        new[: len(old)] = old
+    for name in graph._fields[:-1]:
+        old = getattr(graph, name)
+        getattr(fresh, name)[: len(old)] = old
     return fresh._replace(size=graph.size)
 
 
