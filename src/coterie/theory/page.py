@@ -54,7 +54,7 @@ def _bound_words(seen: Watched) -> str:
     if hard is not None and hard.lower == seen.n_rounds:
         return (
             f"CAB lost {lost:.1f}. Theorem 1 promises no more than {bounds[0].total:,.0f}, which says nothing: the "
-            "hardness of these rounds is all of them, for lists let every direction be avoided for ever."
+            "hardness of these rounds is their number, because every direction can be avoided in all their lists."
         )
     return f"CAB lost {lost:.1f}; Theorem 1 allows {bounds[0].total:,.0f}, the proved bound {bounds[1].total:,.0f}."
 

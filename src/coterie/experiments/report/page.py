@@ -27,8 +27,8 @@ PAID = (
     "The curves show the average payoff of the records that count, as more of them come in. Higher is better."
 )
 WHY = (
-    "Who can help to decide for a user? Whoever reacts to the item at hand as that user does, and for another "
-    "item that may be somebody else. Below, for one user, is who counts as such a neighbour after the run."
+    "Which users help to decide for a user? Those who react to the item in the same way; for another item these "
+    "may be others. Below are the neighbours of one user after the run."
 )
 AGAIN = "<h2>Do it again</h2>\n<p>The same command gives the same numbers.</p>\n<pre>{}</pre>"
 

@@ -8,17 +8,17 @@ from coterie.experiments.study.compare import Comparison, Result
 from coterie.report.page import count
 
 ABOUT = {
-    "hierarchical": "learns from everybody what users are like on the whole and how they differ. A new user "
-    "starts with that, and the user's own payoffs count the more, the more of them there are.",
-    "cab": "asks, for each item apart, which users seem to react to this item alike. It decides with what "
-    "they know together, and once it is sure enough, one user's payoff teaches all of them.",
+    "hierarchical": "learns from all users what users are like on average and how much they differ. A new user "
+    "starts with that. The more payoffs a user has, the more these payoffs count.",
+    "cab": "finds, for each item separately, the users who react to this item alike. It decides with their data "
+    "together, and once it is sure enough, one user's payoff teaches all of them.",
     "dynucb": "sorts users into a fixed number of groups by their tastes, and moves them as it learns. "
-    "A group decides with what its members know together.",
-    "club": "begins with all users in one group, and parts those whose tastes turn out to differ. "
-    "A group decides with what its members know together.",
-    "linucb-single": "keeps one picture of taste for everybody, as if all users were one person.",
-    "linucb-multiple": "keeps a picture of taste for each user. Nobody's experience helps anybody else.",
-    "random": "picks blindly. It never learns, and so shows what learning is worth.",
+    "A group decides with the data of all its members.",
+    "club": "starts with all users in one group, and separates those whose tastes turn out to differ. "
+    "A group decides with the data of all its members.",
+    "linucb-single": "keeps one model for all users, as if they were one person.",
+    "linucb-multiple": "keeps one model for each user. No user's experience helps another.",
+    "random": "chooses at random. It never learns, so it shows what learning is worth.",
 }
 
 
