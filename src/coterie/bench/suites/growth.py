@@ -1,12 +1,14 @@
-"""How the cost of a record grows: with users, items, candidates, and records played."""
+"""How costs grow: of a record with users, items, candidates and records; of a dense round with features too."""
 
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from coterie import CAB
 from coterie.bench.click_log import Clicks
-from coterie.bench.measuring import Row, growth_rows
-from coterie.bench.suites import dense_growth
+from coterie.bench.measuring import Row, best_of, growth_rows, unit_vectors
+from coterie.bench.suites import dense
 from coterie.experiments.run.replay import replay
 
 USERS, ITEMS, CANDIDATES = 10_000, 105, 15
@@ -27,7 +29,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
             on_progress(f"one-hot: {name} = {value:,}")
             costs.append(cost_of(value) if name == "records" else cost_of(records, **{name: value}))
         yield from growth_rows("one-hot", name, values, costs, "µs/record", limit)
-    yield from dense_growth.rows(quick, on_progress)
+    yield from dense_rows(quick, on_progress)
 
 
 def cost_of(
@@ -40,3 +42,36 @@ def cost_of(
         replay(policy, *log)
         spent += time.thread_time() - began
     return 1e6 * spent / records
+
+
+def dense_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+    """Measure rounds of dense CAB around LastFM's size, and fit the exponents."""
+    timed = 40 if quick else 200
+    for name, sizes in (
+        ("n_users", (500, 1000, 2000, 4000, 8000)),
+        ("n_features", (10, 20, 40, 80)),
+        ("n_candidates", (5, 10, 20, 40, 80)),
+        ("rounds", (2_000, 4_000, 8_000, 16_000)),
+    ):
+        costs = []
+        for size in sizes:
+            on_progress(f"dense: {name} = {size:,}")
+            costs.append(dense_cost_of(timed, **{name: size}))
+        yield from growth_rows("dense", name, sizes, costs, "µs/round", limit=None)
+
+
+def dense_cost_of(
+    timed: int,
+    n_users: int = dense.USERS,
+    n_features: int = dense.FEATURES,
+    n_candidates: int = dense.CANDIDATES,
+    rounds: int = 0,
+) -> float:
+    """Return the microseconds per round after every user has learned and played `rounds` more."""
+    rng = np.random.default_rng(0)
+    items = unit_vectors(rng, 2000, n_features)
+    policy = CAB(n_features=n_features, alpha=0.1, gamma=0.0)
+    policy.run(dense.random_batch(rng, np.arange(n_users), items, 1))
+    policy.run(dense.random_batch(rng, rng.integers(n_users, size=rounds), items, 1))
+    batch = dense.random_batch(rng, rng.integers(n_users, size=timed), items, n_candidates)
+    return 1e6 * best_of(3, lambda: policy.run(batch)) / timed

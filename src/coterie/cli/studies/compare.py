@@ -11,9 +11,8 @@ from rich.console import Console
 
 from coterie.cli.shared.options import JsonOption, SeedOption
 from coterie.cli.shared.progress import bars
+from coterie.cli.shared.runs import EngineOption, MlflowOption, open_mlflow, open_workers
 from coterie.cli.shared.tables import result_table
-from coterie.cli.shared.workers import EngineOption, open_workers
-from coterie.cli.tracking import MlflowOption, opened
 from coterie.data import WORLDS
 from coterie.experiments import Comparison, Plan, open_world, parse_specs, write_report
 from coterie.experiments.report.figures import write_curves
@@ -76,7 +75,7 @@ def compare(
     usual = LOG_RUNS if getattr(place, "is_log", False) else N_RUNS
     plan = Plan(world, place, parse_specs(policies), n_rounds, usual if runs is None else runs, seed, out)
     notes = Console(stderr=True)
-    log = opened(mlflow)
+    log = open_mlflow(mlflow)
     before = sum(path.exists() for _, path in plan.all_tasks())
     most = MOST_RUNS if runs is None else runs
     try:

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
-from coterie.cli.shared.workers import EngineOption, open_workers
-from coterie.cli.tracking import MlflowOption, opened
+from coterie.cli.shared.runs import EngineOption, MlflowOption, open_mlflow, open_workers
 from coterie.data import WORLDS, make_world
 from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
@@ -84,7 +83,7 @@ def reproduce(
             out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
         )  # fmt: skip
         plans.append(protocol)
-    log_evidence = opened(mlflow)
+    log_evidence = open_mlflow(mlflow)
     them = open_workers(workers, engine)
     found = [do(protocol, notes, them, as_json) for protocol in plans]
     for evidence in found:

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
-from coterie.cli.shared.workers import EngineOption, open_workers
-from coterie.cli.tracking import MlflowOption, opened
+from coterie.cli.shared.runs import EngineOption, MlflowOption, open_mlflow, open_workers
 from coterie.data.logs.log import open_log
 from coterie.errors import ParameterError
 from coterie.experiments import parse_specs
@@ -59,7 +58,7 @@ def tune(
         parse_specs(policies),
         out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
     )  # fmt: skip
-    log_evidence = opened(mlflow)
+    log_evidence = open_mlflow(mlflow)
     evidence = do(protocol, notes, open_workers(workers, engine), as_json, _answer)
     log_evidence(evidence.comparison, protocol.out.iterdir())
     if as_json:

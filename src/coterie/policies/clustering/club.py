@@ -33,14 +33,14 @@ import numpy as np
 
 from coterie.arrays import Ints
 from coterie.errors import ParameterError
-from coterie.models import RidgeRows, make_rows
+from coterie.models import RidgeRows
 from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Club, play_club
 from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
-from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
+from coterie.policies.base.parameters import Alpha, Seed, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 
@@ -82,16 +82,14 @@ class CLUB(PooledRows):
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        self.alpha = check_alpha(self.alpha)
+        self._start()
         self.alpha2 = check_number("alpha2", self.alpha2)
         if self.p is not None and check_number("p", self.p) > 1:
             raise ParameterError(f"p is {self.p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")
         self.p = None if self.p is None else check_number("p", self.p)
         check_flag("thompson", self.thompson)
         self.rng, self.seed_number = make_random(self.seed)
-        self.user_rows = make_rows(self.n_features, self.one_hot)
         self.graph = UserGraph(self.user_rows, self.p)
-        self._roster = Roster()
 
     def _pool(self, row: int) -> tuple[RidgeRows, int, int]:
         """Return the component's pool; for an unknown user that of all users, or nothing if there are no edges."""

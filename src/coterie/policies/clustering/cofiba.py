@@ -39,7 +39,6 @@ import numpy as np
 
 from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
-from coterie.models import make_rows
 from coterie.models.bounds import is_near
 from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
@@ -47,7 +46,7 @@ from coterie.models.roster import Roster
 from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random, scale_at
+from coterie.policies.base.parameters import Alpha, Seed, make_random, scale_at
 from coterie.policies.clustering.numbered_users import NumberedUsers
 
 
@@ -81,12 +80,10 @@ class COFIBA(NumberedUsers):
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        self.alpha = check_alpha(self.alpha)
+        self._start()
         self.alpha2 = check_number("alpha2", self.alpha2)
         check_flag("complete", self.complete)
         _, self.seed_number = make_random(self.seed)
-        self.user_rows = make_rows(self.n_features, self.one_hot)
-        self._roster = Roster()
         self._user_graph = LayeredGraph()
         self._layers: dict[int, Alive] = {0: ALL_ALIVE}  # the live edges between users, by item cluster
         self._labels: dict[int, Ints] = {}  # the users' components on a layer, until it loses edges

@@ -22,13 +22,13 @@ import numpy as np
 
 from coterie.arrays import Ints
 from coterie.errors import FileError, ParameterError
-from coterie.models import RidgeRows, make_rows
+from coterie.models import RidgeRows
 from coterie.models.checks import check_count, check_flag, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Clusters, nearest, newcomers_cluster, play_dynucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
-from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
+from coterie.policies.base.parameters import Alpha, Seed, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 MOST_CLUSTERS = 10_000  # each has a model from the start
@@ -70,14 +70,12 @@ class DynUCB(PooledRows):
         self.k = check_count("k", self.k)
         if self.k > MOST_CLUSTERS:
             raise ParameterError(f"k is {self.k!r}, expected at most {MOST_CLUSTERS}")
-        self.alpha = check_alpha(self.alpha)
+        self._start()
         check_flag("thompson", self.thompson)
         self.rng, self.seed_number = make_random(self.seed)
-        self.user_rows = make_rows(self.n_features, self.one_hot)
         self.pools = self.user_rows.sibling()
         for _ in range(self.k):
             self.pools.take()
-        self._roster = Roster()
         self._home = np.zeros(16, dtype=np.int64)  # (rows or more,) each user's cluster
         self._sizes = np.zeros(self.k, dtype=np.int64)  # (k,) how many users each cluster has
 

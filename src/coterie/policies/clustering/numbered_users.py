@@ -7,11 +7,11 @@ from typing import Any
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models import RidgeRows
+from coterie.models import RidgeRows, make_rows
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.roster import Roster
 from coterie.policies.base.decision import Decision, decide_with
-from coterie.policies.base.parameters import Alpha, scale_at
+from coterie.policies.base.parameters import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
 
 
@@ -22,6 +22,12 @@ class NumberedUsers(Policy):
     alpha: Alpha
     user_rows: RidgeRows
     _roster: Roster
+
+    def _start(self) -> None:
+        """Begin without users; each will have a row of ridge regression."""
+        self.alpha = check_alpha(self.alpha)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
+        self._roster = Roster()
 
     def _read(self, contexts: Any) -> Any:
         """Check candidates and return them in the format of decisions."""

@@ -29,14 +29,14 @@ import numpy as np
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
-from coterie.models import RidgeRows, make_rows
+from coterie.models import RidgeRows
 from coterie.models.bounds import certainty
 from coterie.models.checks import check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import partner
-from coterie.policies.base.parameters import Alpha, check_alpha
+from coterie.policies.base.parameters import Alpha
 from coterie.policies.clustering.numbered_users import PooledRows
 
 
@@ -77,12 +77,10 @@ class SCLUB(PooledRows):
     alpha_p: float = 0.7
 
     def __post_init__(self) -> None:
-        self.alpha = check_alpha(self.alpha)
+        self._start()
         self.alpha_theta = check_number("alpha_theta", self.alpha_theta)
         self.alpha_p = check_number("alpha_p", self.alpha_p)
-        self.user_rows = make_rows(self.n_features, self.one_hot)
         self.pools = self.user_rows.sibling()
-        self._roster = Roster()
         self._home: list[int] = []  # each row's cluster
         self._checked: set[int] = set()  # the rows served in this phase
         self._clusters: dict[int, set[int]] = {}  # each pool's rows, the oldest first

@@ -25,18 +25,15 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
-from coterie.models.checks import check_count, check_number
-from coterie.models.context_kind import check_one_kind
+from coterie.models.checks import check_number
 from coterie.models.rows.joint import Block, Joint
-from coterie.policies.base.parameters import Alpha, check_alpha
+from coterie.policies.base.parameters import Alpha
 from coterie.policies.social.joint_policy import JointPolicy
 from coterie.policies.social.social_graph import (
-    Edge,
     Graph,
     SocialGraph,
     check_size,
     components,
-    read_graph,
 )
 
 
@@ -82,18 +79,12 @@ class CoLin(JointPolicy):
         ridge: float = 1.0,
         limit: int = 5000,
     ) -> None:
-        check_one_kind(n_features, one_hot)
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
+        social = self._read_graph(n_features, one_hot, alpha, graph, users, limit)
         self.self_weight = check_number("self_weight", self_weight)
         self.ridge = check_number("ridge", ridge)
         for name in ("self_weight", "ridge"):
             if getattr(self, name) <= 0:
                 raise ParameterError(f"{name} is 0, expected a number above 0")
-        self.limit = check_count("limit", limit)
-        social = read_graph(graph, users)
-        self.graph: list[Edge] = social.edges
         self.models = Joint(n_features, self._blocks(social), alone=1 / self.ridge)
 
     def _blocks(self, social: SocialGraph) -> list[Block]:

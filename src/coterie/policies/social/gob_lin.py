@@ -32,19 +32,16 @@ from scipy.sparse import csr_array
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count
-from coterie.models.context_kind import check_one_kind
 from coterie.models.rows.joint import Block, Joint
-from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_rng
+from coterie.policies.base.parameters import Alpha, Seed, make_rng
 from coterie.policies.social.joint_policy import JointPolicy
 from coterie.policies.social.social_graph import (
-    Edge,
     Graph,
     SocialGraph,
     check_size,
     components,
     cut,
     label_users,
-    read_graph,
     read_groups,
 )
 
@@ -101,20 +98,14 @@ class GOBLin(JointPolicy):
         limit: int = 5000,
         seed: Seed = 0,
     ) -> None:
-        check_one_kind(n_features, one_hot)
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
+        social = self._read_graph(n_features, one_hot, alpha, graph, users, limit)
         if variant not in ("block", "macro", "exact"):
             raise ParameterError(f"variant is {variant!r}, expected 'block', 'macro' or 'exact'")
         if variant == "exact" and clusters is not None:
             raise ParameterError("clusters are for the variants 'block' and 'macro'; 'exact' uses every edge")
         self.variant: Variant = variant
         self.largest = check_count("largest", largest)
-        self.limit = check_count("limit", limit)
         self.seed = seed
-        social = read_graph(graph, users)
-        self.graph: list[Edge] = social.edges
         self.clusters = None if clusters is None else read_groups(clusters)
         rng = make_rng(seed)
         self.models = Joint(n_features, self._blocks(social, rng))

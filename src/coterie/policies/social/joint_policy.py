@@ -1,15 +1,23 @@
 """The shared part of GOB.Lin and CoLin: a joint estimate for users coupled by a given graph."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from coterie.models.checks import check_user, read_payoff
+from coterie.models.checks import check_count, check_user, read_payoff
+from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors
 from coterie.models.rows.joint import Joint
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.base.parameters import Alpha, scale_at
+from coterie.policies.base.parameters import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
-from coterie.policies.social.social_graph import Edge, pack_graph, unpack_graph
+from coterie.policies.social.social_graph import (
+    Edge,
+    Graph,
+    SocialGraph,
+    pack_graph,
+    read_graph,
+    unpack_graph,
+)
 
 
 class JointPolicy(Policy):
@@ -19,6 +27,23 @@ class JointPolicy(Policy):
     models: Joint
     graph: list[Edge]
     clusters: list[list[Hashable]] | None = None
+
+    def _read_graph(
+        self,
+        n_features: int | None,
+        one_hot: bool,
+        alpha: Alpha,
+        graph: Graph,
+        users: Iterable[Hashable] | None,
+        limit: int,
+    ) -> SocialGraph:
+        """Check and keep the parameters of every policy over a graph, and return the graph."""
+        check_one_kind(n_features, one_hot)
+        self.n_features, self.one_hot, self.alpha = n_features, one_hot, check_alpha(alpha)
+        self.limit = check_count("limit", limit)
+        social = read_graph(graph, users)
+        self.graph = social.edges
+        return social
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Score each candidate by the user's part of the joint estimate and bound."""

@@ -1,10 +1,13 @@
-"""The workers of `compare`, `tune` and `reproduce`: processes of this machine, or a GPU."""
+"""Options of `compare`, `tune` and `reproduce`: where runs are played, and whether MLflow gets the results."""
 
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coterie.errors import ParameterError
+from coterie.experiments import Comparison
 from coterie.experiments.run.parallel import Workers
 
 EngineOption = Annotated[
@@ -15,6 +18,15 @@ EngineOption = Annotated[
         "processes; cuda?device=cuda:1 names the device.",
     ),
 ]
+MlflowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mlflow",
+        metavar="EXPERIMENT",
+        help="Log the result to this MLflow experiment as well; MLFLOW_TRACKING_URI says where MLflow is.",
+    ),
+]
+Log = Callable[[Comparison, Iterable[Path]], None]
 
 
 def open_workers(workers: int | None, engine: str | None = None) -> int | Workers | None:
@@ -31,3 +43,17 @@ def open_workers(workers: int | None, engine: str | None = None) -> int | Worker
     from coterie.experiments.run.on_device import on_device
 
     return on_device(device)
+
+
+def open_mlflow(experiment: str | None) -> Log:
+    """Return a function that logs a comparison with its files. Errors of MLflow are raised now, before any work."""
+    if experiment is None:
+        return lambda comparison, files: None
+    from coterie.bridges.mlflow import log_to_mlflow, open_experiment
+
+    open_experiment(experiment)
+
+    def log(comparison: Comparison, files: Iterable[Path]) -> None:
+        log_to_mlflow(comparison, experiment, files=[file for file in files if file.is_file()])
+
+    return log
