@@ -40,7 +40,7 @@ from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Club, play_club
 from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
-from coterie.policies.base.parameters import Alpha, Seed, make_random
+from coterie.policies.base.parameters import Seed, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 
@@ -73,16 +73,13 @@ class CLUB(PooledRows):
     reference = "Gentile, Li, Zappella 2014: Online clustering of bandits"
     item_tensors = ("user", "component", "everybody")
 
-    n_features: int | None = None
-    one_hot: bool = False
-    alpha: Alpha = 0.1
     alpha2: float = 0.3
     p: float | None = None
     thompson: bool = False
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        self._start()
+        super().__post_init__()
         self.alpha2 = check_number("alpha2", self.alpha2)
         if self.p is not None and check_number("p", self.p) > 1:
             raise ParameterError(f"p is {self.p!r}, expected a probability in [0, 1], or None for 3·log(n)/n")

@@ -46,13 +46,13 @@ from coterie.models.roster import Roster
 from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.base.parameters import Alpha, Seed, make_random, scale_at
-from coterie.policies.clustering.numbered_users import NumberedUsers
+from coterie.policies.base.parameters import Seed, make_random, scale_at
+from coterie.policies.clustering.numbered_users import RowUsers
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class COFIBA(NumberedUsers):
+class COFIBA(RowUsers):
     """Clusters items by how they divide the users, and users separately for every cluster of items.
 
     alpha2
@@ -72,15 +72,12 @@ class COFIBA(NumberedUsers):
     name = "cofiba"
     reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
 
-    n_features: int | None = None
-    one_hot: bool = False
-    alpha: Alpha = 0.1
     alpha2: float = 0.1
     complete: bool = False
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        self._start()
+        super().__post_init__()
         self.alpha2 = check_number("alpha2", self.alpha2)
         check_flag("complete", self.complete)
         _, self.seed_number = make_random(self.seed)

@@ -28,7 +28,7 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Clusters, nearest, newcomers_cluster, play_dynucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
-from coterie.policies.base.parameters import Alpha, Seed, make_random
+from coterie.policies.base.parameters import Seed, make_random
 from coterie.policies.clustering.numbered_users import PooledRows
 
 MOST_CLUSTERS = 10_000  # each has a model from the start
@@ -59,10 +59,7 @@ class DynUCB(PooledRows):
     reference = "Nguyen, Lauw 2014: Dynamic clustering of contextual multi-armed bandits"
     item_tensors = ("user", "cluster")
 
-    n_features: int | None = None
-    one_hot: bool = False
     k: int = 10
-    alpha: Alpha = 0.1
     thompson: bool = False
     seed: Seed = 0
 
@@ -70,7 +67,7 @@ class DynUCB(PooledRows):
         self.k = check_count("k", self.k)
         if self.k > MOST_CLUSTERS:
             raise ParameterError(f"k is {self.k!r}, expected at most {MOST_CLUSTERS}")
-        self._start()
+        super().__post_init__()
         check_flag("thompson", self.thompson)
         self.rng, self.seed_number = make_random(self.seed)
         self.pools = self.user_rows.sibling()

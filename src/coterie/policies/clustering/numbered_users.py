@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.random import Generator
@@ -20,18 +21,11 @@ class NumberedUsers(Policy):
 
     finds_neighbours = True
     alpha: Alpha
-    user_rows: RidgeRows
     _roster: Roster
-
-    def _start(self) -> None:
-        """Begin without users; each will have a row of ridge regression."""
-        self.alpha = check_alpha(self.alpha)
-        self.user_rows = make_rows(self.n_features, self.one_hot)
-        self._roster = Roster()
 
     def _read(self, contexts: Any) -> Any:
         """Check candidates and return them in the format of decisions."""
-        return self.user_rows.read(contexts)
+        return self.read(contexts)
 
     @abstractmethod
     def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
@@ -71,8 +65,25 @@ class NumberedUsers(Policy):
         return list(self._roster.names)
 
 
-class PooledRows(NumberedUsers):
-    """Has a row of ridge regression per user, and decides by the pooled row of several users."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class RowUsers(NumberedUsers):
+    """Has a row of ridge regression per user."""
+
+    n_features: int | None = None
+    one_hot: bool = False
+    alpha: Alpha = 0.1
+
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.user_rows = make_rows(self.n_features, self.one_hot)
+        self._roster = Roster()
+
+    def _read(self, contexts: Any) -> Any:
+        return self.user_rows.read(contexts)
+
+
+class PooledRows(RowUsers):
+    """Decides by the pooled row of several users."""
 
     thompson: bool = False
     rng: Generator

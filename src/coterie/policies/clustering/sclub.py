@@ -36,7 +36,6 @@ from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import partner
-from coterie.policies.base.parameters import Alpha
 from coterie.policies.clustering.numbered_users import PooledRows
 
 
@@ -70,14 +69,11 @@ class SCLUB(PooledRows):
     reference = "Li, Chen, Li, Leung 2019: Improved algorithm on online clustering of bandits"
     item_tensors = ("user", "cluster")
 
-    n_features: int | None = None
-    one_hot: bool = False
-    alpha: Alpha = 0.1
     alpha_theta: float = 1.0
     alpha_p: float = 0.7
 
     def __post_init__(self) -> None:
-        self._start()
+        super().__post_init__()
         self.alpha_theta = check_number("alpha_theta", self.alpha_theta)
         self.alpha_p = check_number("alpha_p", self.alpha_p)
         self.pools = self.user_rows.sibling()

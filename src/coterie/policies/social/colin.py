@@ -41,20 +41,13 @@ from coterie.policies.social.social_graph import (
 class CoLin(JointPolicy):
     """A user's payoff is a mixture of the user's own model and the neighbours', with given weights.
 
-    graph
-        Edges (user, user) or (user, user, weight), {user: neighbours} or {(user, user): weight}. Its users are known
-        from the start.
-    users
-        All users who may be in the graph; None for no restriction.
     self_weight
         The weight of a user's own model, relative to an edge of weight 1.
     ridge
         The ridge parameter λ: larger values shrink estimates more.
-    limit
-        The most rows a matrix may have.
 
-    n_features, one_hot and alpha are as in every `Policy`. Raises ParameterError if a setting is not valid, or if a
-    part of the graph is too large.
+    graph, users and limit are as in `GOBLin`, n_features, one_hot and alpha as in every `Policy`. Raises
+    ParameterError if a setting is not valid, or if a part of the graph is too large.
 
     >>> policy = CoLin(one_hot=True, graph=[("ann", "bob")])
     >>> policy.learn("ann", "jazz", 1.0)
