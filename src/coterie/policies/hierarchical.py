@@ -161,7 +161,7 @@ class Hierarchical(Policy):
         if self.n_features is None and not check_flag("one_hot", self.one_hot):
             if (self.slots or 0) > MOST_SLOTS:
                 raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
-            return NamedModel(self.slots or SLOTS, keep_of(self.half_life), self.half_life)
+            return NamedModel(self.slots or SLOTS, self._keep, self.half_life)
         kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = kind
         if self.slots is not None:
