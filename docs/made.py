@@ -159,6 +159,29 @@ def looks() -> str:
     return "\n".join([*lines, ""])
 
 
+def services() -> str:
+    """Return what several services on one store cost, and what they could answer."""
+    columns = (
+        "store", "services", "deciding a rank", "following it", "deciding a reward", "following it",
+        "ranks on as many cores, times one service", "read elsewhere, p50", "p99",
+    )  # fmt: skip
+    lines = ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for store, rows in read("services.json").items():
+        for row in rows:
+            cells = [
+                f"{row['deciding_a_rank_us']:.0f} µs", _share(row["following_a_rank"]),
+                f"{row['deciding_a_reward_us']:.0f} µs", _share(row["following_a_reward"]),
+                f"{row['times_one']:.2f}",
+                *(_share(row[f"read_elsewhere_{part}_ms"], ".0f", " ms") for part in ("p50", "p99")),
+            ]  # fmt: skip
+            lines.append(f"| {store} | {row['workers']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _share(value: float | None, shape: str = ".2f", unit: str = "") -> str:
+    return "" if value is None else f"{value:{shape}}{unit}"
+
+
 def prompts() -> str:
     """Return what choosing a model for each prompt earned, beside always the best model, by the price of a dollar."""
     columns = (
@@ -206,6 +229,7 @@ MAKERS: dict[str, Callable[..., str]] = {
         rounds_by_processor,
         exponents,
         looks,
+        services,
         at_bound,
         beyond_bound,
         prompts,

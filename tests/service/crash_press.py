@@ -70,6 +70,7 @@ class Sender:
         self.policies = policies  # whether the policy is changed, too
         self.waiting: Request | None = None
         self.made = 0
+        self.users = [f"user-{number}-{k}" for k in range(USERS)]
         self.open: list[tuple[str, str]] = []  # events that may get a reward, with their users
         self.answers: list[tuple[Request, bytes]] = []  # the last ranks, with what was decided
 
@@ -82,12 +83,11 @@ class Sender:
     def _make(self) -> Request:
         self.made += 1
         chance = self.rng.random()
-        user = f"user-{self.number}-{self.rng.randrange(USERS)}"
+        user = self.users[self.rng.randrange(USERS)]
         if chance < 0.04:
             return Request("forget", "DELETE", f"/v1/users/{user}", None, user)
         if chance < 0.06 and self.number:
-            names = [f"user-{self.number}-{k}" for k in range(USERS)]
-            friends = [name for name in names if name != user and self.rng.random() < 0.5]
+            friends = [name for name in self.users if name != user and self.rng.random() < 0.5]
             return Request("friends", "PUT", f"/v1/users/{user}/friends", {"friends": friends}, user)
         if chance < 0.08 and self.number == 0:
             return self._configure()
@@ -159,6 +159,9 @@ class Sender:
         elif request.kind == "forget":
             assert status in (204, 404), said
             facts.forgot(user)
+            if request.sent:
+                # The first one may be with a service that stands still, and take effect when that goes on.
+                self.users[self.users.index(user)] = f"{user}-{self.made}"
         else:
             assert status == 200, said
             facts.configured.add(request.body["exploration"])
