@@ -1,16 +1,17 @@
 """Estimates how long `coterie contest` takes: `python -m tests.experiments.contest_time >results/contest-time.jsonl`.
 
-Every player of every game that is not long plays the first tenth of the game's rounds, with a setting from the middle
-of those that tuning tries. The second half of these rounds says what a round costs then, and both halves how that
-grows; from this follows the processor time of all rounds: the first fifth for each setting, the rest in five runs.
-Compiling is not counted. Each line that is printed is a JSON object of one player in one game.
+Everybody who can play a game that is not long plays the first tenth of the game's rounds, with a setting from the
+middle of those that tuning tries. Two pieces of these say what a round costs and how that grows; from this follows
+the processor time of all rounds: the first fifth for each setting, the rest in five runs. Compiling is not counted.
+Each line that is printed is a JSON object of one player in one game.
 """
 
-import itertools
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -25,25 +26,29 @@ PIECES = 10  # of all rounds, one is played
 FEW = 50  # rounds that are played before, so that all is compiled
 
 
-def measured(run: Run) -> list[float]:
-    """Return the seconds that the first and the second half of a run take."""
-    passed = [time.process_time()]
-    for done, _ in tables(run.make_policy(), run, 0, run.n_rounds // 2, lambda done: None):
-        passed.append(time.process_time())
-        if done >= run.n_rounds // 2 * 2:
-            break
-    return [after - before for before, after in itertools.pairwise(passed)]
+class Point(NamedTuple):
+    """How far a run has come."""
+
+    rounds: int
+    seconds: float
 
 
-def extrapolated(halves: Sequence[float], n_played: int, n_rounds: int) -> float:
-    """Return the seconds of `n_rounds` rounds, from those of the two halves of the first `n_played`.
+def measured(run: Run) -> list[Point]:
+    """Play a run in two pieces, of whole blocks; return how many rounds and seconds had passed after each."""
+    start = time.process_time()
+    pieces = tables(run.make_policy(), run, 0, run.n_rounds // 2, lambda done: None)
+    return [Point(done, time.process_time() - start) for done, _ in pieces]
 
-    Round t costs a + b·t, with b at least 0.
-    """
-    length = n_played / 2
-    growth = max(0.0, (halves[1] - halves[0]) / length**2)
-    start = halves[1] / length - growth * 1.5 * length
-    return start * n_rounds + growth * n_rounds**2 / 2
+
+def extrapolated(points: Sequence[Point], n_rounds: int) -> float:
+    """Return the seconds of `n_rounds` rounds, if round t costs a + b·t, with b ≥ 0; 0 if the last piece is short."""
+    first, last = points[0], points[-1]
+    before = first.seconds / first.rounds
+    if last.rounds < 1.5 * first.rounds:
+        return last.seconds / last.rounds * n_rounds
+    after = (last.seconds - first.seconds) / (last.rounds - first.rounds)
+    growth = max(0.0, (after - before) / (last.rounds / 2))
+    return (after - growth * (first.rounds + last.rounds) / 2) * n_rounds + growth * n_rounds**2 / 2
 
 
 def estimated(protocol: Protocol, spec: Spec) -> float:
@@ -53,19 +58,19 @@ def estimated(protocol: Protocol, spec: Spec) -> float:
     for one in spec.variants() if len(tried) == 1 else [tried[len(tried) // 2]]:
         measured(Run.of(one, protocol.data, 0, FEW))
         run = Run.of(one, protocol.data, 0, protocol.total // PIECES)
-        halves = measured(run)
-        seconds += PAPER_RUNS * extrapolated(halves, run.n_rounds, protocol.n_reported)
+        points = measured(run)
+        seconds += PAPER_RUNS * extrapolated(points, protocol.n_reported)
         if len(tried) > 1:
-            seconds += len(tried) * extrapolated(halves, run.n_rounds, protocol.n_tuned)
+            seconds += len(tried) * extrapolated(points, protocol.n_tuned)
     return seconds
 
 
 def main() -> None:
-    """Print a line per player and game."""
-    for name in SHORT:
+    """Print a line per player and game; of the games that are named, or of all."""
+    for name in sys.argv[1:] or SHORT:
         game = GAMES[name]
         place = open_place(game.data, dict(game.settings), Console(stderr=True), game.n_rounds)
-        able, _ = players(parse_specs(PLAYERS), place, game.too_slow)
+        able, _ = players(parse_specs(PLAYERS), place)
         protocol = Protocol(name, place, able, Path(), n_rounds=game.n_rounds)
         for spec in able:
             seconds = round(estimated(protocol, spec), 2)

@@ -24,7 +24,7 @@ from coterie.experiments.run.runs import EVERYBODY
 from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, TWINS, players
 from coterie.experiments.study.tuning import paper_grid, settings
 from coterie.policies import POLICIES
-from tests.experiments.contest_time import extrapolated
+from tests.experiments.contest_time import Point, extrapolated
 from tests.miniature import real_data, write_lastfm
 
 ROUNDS = 100  # of a game with shuffled payoffs
@@ -116,8 +116,9 @@ def test_without_users_a_model_per_user_is_a_model_of_everybody() -> None:
 
 def test_the_time_of_all_rounds_by_hand() -> None:
     """Two rounds in 1 s and two in 2 s: round t costs 1/4 + t/4 s. A game that gets faster costs what it did last."""
-    assert [extrapolated([1.0, 2.0], 4, n) for n in (4, 8)] == [3.0, 10.0]
-    assert extrapolated([2.0, 1.0], 4, 8) == 4.0
+    assert [extrapolated([Point(2, 1.0), Point(4, 3.0)], n) for n in (4, 8)] == [3.0, 10.0]
+    assert extrapolated([Point(2, 2.0), Point(4, 3.0)], 8) == 4.0
+    assert extrapolated([Point(2, 2.0)], 8) == extrapolated([Point(4, 2.0), Point(5, 5.0)], 8) == 8.0
 
 
 def pieces(spec: Spec, place: Any) -> Iterator[Callable[[int], float]]:
