@@ -113,7 +113,11 @@ def test_choices_are_those_of_the_twin(
         )
         assert policy.draw(decision) == expected
         chosen = actions[expected]
-        y = float(rng.random() < 0.2) if clicks else round(float(rng.uniform(-1, 1)), 2)
+        y = (
+            float(rng.random() < 0.2)
+            if clicks
+            else round(float(rng.uniform(-1, 1)), 2) * (9 if t % 17 == 5 else 1)
+        )
         policy.learn(user, chosen, y)
         twin.learn(user, chosen.id, chosen.features, context, y)
         if t % 60 == 59:
@@ -471,6 +475,22 @@ def test_the_origin_and_the_scale_of_payoffs_do_not_matter() -> None:
 
     assert play(1 / 128, 0.0) == play(1.0, 0.0)
     assert play(0.5, -0.75) == play(1.0, 0.0)
+
+
+def test_a_few_large_payoffs_do_not_look_like_tastes() -> None:
+    """Purchases: most payoffs are 0, some are large, and users do not differ. Before, 0.63 of random's regret."""
+    rng = np.random.default_rng(1)
+    policy, weights = Hierarchical(seed=1), rng.normal(size=(6, 5)) * 0.4
+    regret = random = 0.0
+    for _ in range(2000):
+        user, z = int(rng.integers(30)), rng.normal(size=4)
+        buys = 1 / (1 + np.exp(2.5 - weights @ np.r_[1, z]))
+        now = {f"c{i}": float(value) for i, value in enumerate(z)}
+        shown = [Action(str(k), None, now) for k in range(6)]
+        k = policy.choose(user, shown)
+        regret, random = regret + buys.max() - buys[k], random + float((buys.max() - buys).mean())
+        policy.learn(user, shown[k], float(rng.random() < buys[k]) * float(np.exp(3 + rng.standard_normal())))
+    assert regret < 0.45 * random
 
 
 def test_blocks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,9 +133,13 @@ class NaiveEffects:
         noise = self.noise_at(self.origin + y - rest + mean)
         blur = sum(v * x * x for _, _, v, x in found) + noise
         s, error = blur - noise + more, rest - mean
+        tail = max(error * error / (9 * (s + noise)), 1) if len(set(self.payoffs)) > 2 else 1
         for key, w, v, x in found:
-            w += v * x * error / (s + noise)
-            v -= (v * x) ** 2 / (s + noise)
+            total = s + noise
+            if key[0].startswith("user"):  # an outlier says less of one user
+                total = (total - v * x * x) * tail + v * x * x
+            w += v * x * error / total
+            v -= (v * x) ** 2 / total
             self.precision[key] = 1 / v - 1 / self.v0[key[0]]
             self.pull[key] = w / v
         share = noise / (s + noise)

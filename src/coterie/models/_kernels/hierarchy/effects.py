@@ -55,6 +55,7 @@ MEMORY = 0.9  # the factor of the sum of residuals at each fit: the noise falls 
 # An effect that rarely comes back is not worth exploring: with r payoffs per effect of its kind, its variance counts
 # r/(r + RARE) in bonus and width.
 RARE = 8.0
+OUTLIER = 9.0  # variances; a squared error beyond says less of a user's own effects
 VISITS = 8  # effects added to the sums of the next fit, per effect of a payoff
 LEAST_SQUARED = 1e-24  # payoffs whose squares around their mean add up to less count as equal
 MOST_ERROR = 1e35  # no features in range give a larger one
@@ -250,11 +251,16 @@ def learn_in(
     rest, blur = payoff - estimate, spread + own
     spread += in_block[2]
     total, error = spread + own, rest - in_block[0] - in_block[1]
+    # Payoffs may have a wide tail. A few large ones must not look like the tastes of the users who had them; what all
+    # users share learns the mean. A click is large, too, where clicks are rare, but its noise is known.
+    tail = max(error * error / (OUTLIER * total), 1.0) if noise[BETWEEN] > 0.0 else 1.0
     for j in range(kept):
         e, x = places[j, 0], values[j]
         v = 1.0 / (1.0 / figures[kinds[j], VARIANCE] + table.precision[e])
         # For one effect, the uncertainty of all others is part of the noise.
         others = max(total - v * x * x, own)
+        if kinds[j] == USER or kinds[j] >= USER_ID:
+            others *= tail
         table.pull[e] += x * (error + table.pull[e] * v * x) / others
         table.precision[e] += x * x / others
     after = error * own / total
