@@ -158,7 +158,9 @@ class NaivePopulation:
     def parts(self, row: int | None, x: Floats, item: Hashable, new: bool) -> tuple[float, float]:
         """Return the estimate of a candidate, and the variance of what all users' payoffs can teach."""
         if not self.unit and (not self.seen or (np.array(self.seen) == self.seen[0]).all()):
-            x = _long(x[:1], len(x))  # no feature has varied
+            x = _long(
+                np.append(1.0, np.mean(self.seen, axis=0) if self.seen else []), len(x)
+            )  # nothing has varied
         C, m, chance, _ = self.posterior(self.prior, row)
         P = np.linalg.inv(self.prior.sigma)
         z = P @ C @ x
@@ -186,6 +188,9 @@ class NaivePopulation:
         C, m, chance, _ = self.posterior(prior, row)
         shift = self.shift(row)
         m = [w + shift for w in m]
+        given = x
+        if not self.unit and self.seen and not np.ptp(self.seen, axis=0).any():  # no feature has varied
+            x = np.append(1.0, np.mean(self.seen, axis=0))
         z = np.linalg.inv(prior.sigma) @ C @ x
         own, variance = float(chance @ [w @ x for w in m]), x @ C @ x
         doubt_mean = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, prior.G, strict=True))
@@ -231,9 +236,9 @@ class NaivePopulation:
                 if self.phase == 1 and row < self.cursor:
                     self.late.append((g, z, float(r / variance), rest))
         self.paid[row] = [(c, y, self.keep * v) for c, y, v in self.paid[row]]
-        self.paid[row].append((x, target, prior.kappa / (blur + doubt)))
+        self.paid[row].append((given, target, prior.kappa / (blur + doubt)))
         self.payoffs.append(payoff)
-        self.seen.append(x[1:])
+        self.seen.append(given[1:])
         self.learned += 1
 
     def refit(self) -> None:

@@ -152,7 +152,7 @@ class NaiveEffects:
         if varied and (not before or self.t in (2, 4, 8, 16)):
             self.rescale()
         if self.blocks.covers(item):
-            self.blocks.learn(item, context, rest, blur, before or 1)
+            self.blocks.learn(item, context, rest, blur, before)
         if self.variance != before and (self.t <= 16 or not before):
             self.blocks.rescale(self.variance, self.variance / (before or 1))
         elif self.noise != fitted:
@@ -282,7 +282,8 @@ class NaiveBlocks:
         self.contexts.append(dict(context))
         self.paid[item].append((dict(context), y, noise))
         if len(self.contexts) >= self.fitted * self.GROWTH:
-            self.fit(variance)
+            self.fit(variance or 1, learn=variance > 0)
+            self.fitted = len(self.contexts)
 
     def rescale(self, variance: float, ratio: float) -> None:
         self.paid = {item: [(c, y, noise * ratio) for c, y, noise in own] for item, own in self.paid.items()}

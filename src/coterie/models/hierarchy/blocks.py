@@ -113,7 +113,7 @@ class ContextBlocks:
         return [(c, value) for c, value in [(-1, float(mean[0])), *found] if value != 0]
 
     def learn(self, blocked: Blocked, values: Floats, residual: float, noise: float, variance: float) -> None:
-        """Learn a payoff minus all other effects."""
+        """Learn a payoff minus all other effects. `variance` is that of the payoffs, 0 while all are equal."""
         x = np.zeros(1 + len(self.places))
         x[blocked.places[blocked.places >= 0]] = values[blocked.places >= 0]
         self.fitted[0] += 1
@@ -122,7 +122,7 @@ class ContextBlocks:
         self.seen[1] += off * (x - self.seen[0])
         learn_block(self.blocks, int(blocked.which[0]), blocked.places, values, self.centre, residual, noise)
         if self.fitted[0] >= self.fitted[1] * GROWTH:
-            self.fit(variance)
+            self.fit(variance or 1.0, learn=variance > 0)
 
     def rescale(self, variance: float, ratio: float) -> None:
         """Take over a new variance of payoffs, `ratio` times the old one: what was learned keeps its weight."""
@@ -142,11 +142,11 @@ class ContextBlocks:
         self.blocks.pull[:] *= ratio
         self._compute(variance)
 
-    def fit(self, variance: float) -> None:
-        """Fit the variances to what was learned (MacKay's step), and compute all posteriors again."""
+    def fit(self, variance: float, learn: bool = True) -> None:
+        """Fit the variances to what was learned (MacKay's step), unless payoffs have no scale, and all posteriors."""
         n, d, relative = 1 + len(self.ids), 1 + len(self.places), _relative(self.seen, self.fitted[0])
         back = self._centre(1.0)
-        if n > 1:
+        if n > 1 and learn:
             means = self.blocks.mean[1:n] @ back.T
             doubts = np.array([np.diag(back @ spread @ back.T) for spread in self.blocks.spread[1:n]])
             for place, part in ((2, slice(0, 1)), (3, slice(1, d))):

@@ -132,7 +132,7 @@ class Effects:
         self.add(user)
         self.blocks, after = blocks, float(self.noise[kernel.SCALE])
         if blocked.which[0] >= 0:
-            blocks.learn(blocked, hashed.context_values, rest, blur, before or 1.0)
+            blocks.learn(blocked, hashed.context_values, rest, blur, before)
         if after != before and (now <= kernel.EARLY or not before):
             blocks.rescale(after, after / (before or 1.0))
         elif noise != self.noise[kernel.NOISE]:

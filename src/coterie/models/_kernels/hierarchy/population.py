@@ -50,7 +50,7 @@ def view_with(
 
     parts[k] gets: the population's estimate, the user's deviation from it, the item's effect, the pair's effect; then
     two variances of their sum, the one that is worth exploring, because payoffs of all users reduce it, and the rest.
-    While no feature has varied between payoffs, their scale is not known and they are left out.
+    While no feature has varied between payoffs, their scale is not known and they are taken to be at their mean.
     """
     prior, d, groups = model.prior, model.place[arrays.USED], model.prior.groups[0]
     kappa, phi = prior.noise[arrays.K_], prior.noise[arrays.PHI_]
@@ -74,7 +74,9 @@ def view_with(
         lane = k % PANEL
         if lane == 0:
             for other in range(min(PANEL, len(which) - k)):
-                write_x(x[0, :, other], d if scaled else 1, contexts.features[which[k + other]])
+                write_x(
+                    x[0, :, other], d, contexts.features[which[k + other]] if scaled else model.seen[0, 1:]
+                )
             multiply_panel(x, 0, flat, 1 + groups, found, 0)
             multiply_panel(x, 0, flat_spread, d, turned[0], 0)
             multiply_panel(turned, 0, flat_precision, d, weighed[0], 0)
@@ -157,7 +159,7 @@ def learn(
     kappa, phi = prior.noise[arrays.K_], prior.noise[arrays.PHI_]
     spread, moment, mean, chance = post.spread, post.moment, post.mean, post.chance
     x, turned, weighed, doubted = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
-    write_x(x, d, features)
+    write_x(x, d, features if has_scale(model) else model.seen[0, 1:])
     times(spread, d, x, turned)
     times(prior.precision, d, turned, weighed)
     own_variance, own, mean_doubt = dot(x, turned, d), 0.0, 0.0
@@ -218,6 +220,7 @@ def learn(
     value = kappa / (blur + doubt)
     if model.keep[0] < 1.0:
         fade(users, row, model.keep[0])
+    write_x(x, d, features)
     add_packed(users.gram[row], d, value, x)
     for i in range(d):
         users.moment[row, i] += value * target * x[i]
