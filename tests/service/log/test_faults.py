@@ -427,7 +427,7 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
         asyncio.run(go())
 
     monkeypatch.setattr(
-        "coterie.service.serve.uvicorn.Server",
+        "coterie.service.serve.Server",
         lambda config: SimpleNamespace(run=lambda _: run(config.app)),
     )
     monkeypatch.setattr(serve_module, "configure_logs", lambda level: None)
