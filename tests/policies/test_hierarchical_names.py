@@ -49,9 +49,9 @@ def test_the_first_payoff_by_hand() -> None:
     offset = np.array([0.0, 0.25])
     told = effects.score("ann", read_actions(["tea", "milk"])[1], Settings(1.0, 0.0), offset)
     assert told[0].tolist() == [1, 1.25]
-    # Neither what the user's own payoffs teach nor what all candidates have in common is explored.
-    # With one payoff per id, a ninth of an id's variance counts.
-    assert told[1] == pytest.approx([math.sqrt(1 / (1 / 0.15 + 1 / 4.8) / 9), math.sqrt(0.15 / 9)])
+    # What all candidates have in common is not explored. With one payoff per id, a ninth of an id's variance counts,
+    # and as much of the user's for this id: there is one user, so nothing is of use for others only.
+    assert told[1] == pytest.approx([math.sqrt(2 / (1 / 0.15 + 1 / 4.8) / 9), math.sqrt(2 * 0.15 / 9)])
 
 
 def test_the_first_payoff_is_exact_conditioning() -> None:
@@ -490,7 +490,7 @@ def test_a_few_large_payoffs_do_not_look_like_tastes() -> None:
         k = policy.choose(user, shown)
         regret, random = regret + buys.max() - buys[k], random + float((buys.max() - buys).mean())
         policy.learn(user, shown[k], float(rng.random() < buys[k]) * float(np.exp(3 + rng.standard_normal())))
-    assert regret < 0.45 * random
+    assert regret < 0.6 * random
 
 
 def test_blocks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -567,3 +567,19 @@ def test_a_number_above_a_million_counts_by_its_logarithm() -> None:
         action = Action("a", {"made": now}, {"now": now})
         policy.learn("ann", action, 1.0)
         assert math.isfinite(policy.decide("ann", [action]).score[0])
+
+
+def test_a_worse_action_is_not_kept_in_one_of_two_contexts() -> None:
+    """Action b pays the same in both contexts, so most payoffs are equal; a pays more in one, and little in the other."""
+    payoffs = {"easy": (0.9, 0.75), "hard": (0.1, 0.75)}
+    found = []
+    for seed in range(12):
+        policy, rng, right = Hierarchical(seed=seed), np.random.default_rng(seed), 0
+        for t in range(300):
+            kind = ("easy", "hard")[int(rng.integers(2))]
+            shown = [Action(name, {}, {"prompt": kind}) for name in "ab"]
+            k = policy.choose("ann", shown)
+            policy.learn("ann", shown[k], payoffs[kind][k])
+            right += t >= 200 and kind == "easy" and k == 0
+        found.append(right)
+    assert sum(right > 25 for right in found) >= 10

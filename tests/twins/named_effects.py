@@ -71,15 +71,18 @@ class NaiveEffects:
         found = [(self.posterior(key), x) for key, x in self.list_effects(user, item, features, context)]
         estimate = self.origin + sum(w * x for (w, _), x in found)
         listed = self.list_effects(user, item, features, context)
+        alone = 1 / max(self.members.get("user", 0), 1)  # the share of one user among all
         variance = sum(
-            self.again(key[0]) * v * x * x
+            self.again(key[0]) * v * x * x * (alone if key[0].startswith("user") else 1)
             for ((_, v), x), (key, _) in zip(found, listed, strict=True)
-            if not key[0].startswith(("user", "population"))
+            if key[0] not in ("user", "population")
         )
         mean, _ = self.blocks.view(item, context)
         more = self.blocks.worth_exploring(item, context)
-        often = len(self.blocks.contexts) / max(len(self.blocks.paid), 1)
-        sd = self.explore * math.sqrt(variance + more * often / (often + self.RARE))
+        paid = len(self.blocks.contexts)
+        often = paid / max(len(self.blocks.paid), 1)
+        rate = (often + self.RARE * self.RARE / (self.RARE + paid)) / (often + self.RARE)
+        sd = self.explore * math.sqrt(variance + more * rate)
         return float(estimate + mean + sd), sd
 
     def again(self, kind: str) -> float:
@@ -223,7 +226,7 @@ class NaiveEffects:
 class NaiveBlocks:
     """Weights of each id over a constant and the context features, by inverting matrices each time."""
 
-    START, WEAK, GROWTH, UNEQUAL, SIDE = 0.25, 5, 1.15, 3, 0.1
+    START, WEAK, GROWTH, UNEQUAL = 0.25, 5, 1.15, 3
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -233,6 +236,8 @@ class NaiveBlocks:
         self.prior = np.eye(1)
         self.fitted = 0
         self.centre = np.ones(1)
+        self.widest = 0.0  # the largest variance of payoffs
+        self.side = 1.0
 
     def covers(self, item: Hashable) -> bool:
         return item is not None and bool(self.names)
@@ -276,7 +281,7 @@ class NaiveBlocks:
             return 0.0
         _, total = self.view(item, context)
         middle = min(float(self.centre @ self.posterior(item)[1] @ self.centre), total)
-        return middle + self.SIDE * (total - middle)
+        return middle + self.side * (total - middle)
 
     def learn(self, item: Hashable, context: Features, y: float, noise: float, variance: float) -> None:
         self.contexts.append(dict(context))
@@ -288,7 +293,7 @@ class NaiveBlocks:
     def rescale(self, variance: float, ratio: float) -> None:
         self.paid = {item: [(c, y, noise * ratio) for c, y, noise in own] for item, own in self.paid.items()}
         self.constant, self.context = self.constant * ratio, self.context * ratio
-        self.prior = self.prior * ratio
+        self.prior, self.widest = self.prior * ratio, self.widest * ratio
         self.fit(variance)
 
     def reweigh(self, variance: float, ratio: float) -> None:
@@ -307,11 +312,19 @@ class NaiveBlocks:
         turn = np.eye(1 + len(self.names))
         turn[0, 1:] = -centre
         back = np.linalg.inv(turn)
+        weights = np.array([1 / noise for own in self.paid.values() for _, _, noise in own])
+        away = np.array([self.x(c)[1:] - centre for own in self.paid.values() for c, _, _ in own])
+        common = sum(w * np.outer(x, x) for w, x in zip(weights, away, strict=True))
+        self.side = 1.0
+        if len(away) and (scaled := common * np.sqrt(np.outer(relative, relative))).trace() > 0:
+            self.side = min(max((scaled**2).sum() / scaled.trace() ** 2, 0.01), 1.0)
+        if learn:
+            self.widest = max(self.widest, variance)
         if self.paid and learn:
             found = [self.posterior(item) for item in self.paid]
             means = np.array([back[:, : len(m)] @ m for m, _ in found]).reshape(len(found), -1)
             doubts = np.array([np.diag(back @ s @ back.T) for _, s in found]).reshape(len(found), -1)
-            weak = self.WEAK * self.START * variance
+            weak = self.WEAK * self.START * self.widest
             free = np.clip(1 - doubts[:, 0] / self.constant, 0, 1).sum()
             self.constant = ((means[:, 0] ** 2).sum() + weak) / (free + self.WEAK)
             free = np.clip(1 - doubts[:, 1:] / (self.context * relative), 0, 1).sum()

@@ -35,11 +35,12 @@ later payoffs and λ = 2^(−1/half_life). The population is fitted to these sta
 With a context all effects fade, those of all users too; there the age counts payoffs per known user.
 
 Exploration is for what all users can learn together: with vp the variance of what all users share, the score is the
-estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is uncertain by
-½·explore·√vp. What only this user's payoffs teach is not explored. Of an action's variance that is due to the
-context, a tenth counts: contexts that differ explore by themselves. All probabilities are mixed with a share
-`floor` of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while payoffs
-are late, so decisions that wait for theirs need no count.
+estimate + explore·√vp, and the choice is drawn by the probability that a score is the largest if each is uncertain
+by ½·explore·√vp. What only this user's payoffs teach is not explored, with a context it counts by the share of one
+user among all. Of an action's variance that is due to the context, as much counts as contexts have in common (the
+mean squared cosine between two): so much a payoff in one teaches about another. All probabilities are mixed with a
+share `floor` of uniform choices, so that no propensity is too small for off-policy evaluation. Draws spread while
+payoffs are late, so decisions that wait for theirs need no count.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

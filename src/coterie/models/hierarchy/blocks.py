@@ -17,6 +17,7 @@ from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy.blocks import Blocked, Blocks, learn_block, view_blocks
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
+from coterie.models._kernels.hierarchy.effects import RARE
 from coterie.models._kernels.spd import invert
 from coterie.models.files import Tensors, take
 
@@ -27,6 +28,7 @@ START = (
 )
 UNEQUAL = 3.0  # as in `refit.py`, but narrower: contexts are numbers in many units, such as age and income
 WEAK = 5.0  # the starting variances count as so many observations
+LEAST = 0.01  # of the variance due to the context is explored in any case
 GROWTH = 1.15  # the variances are fitted again when the number of payoffs has grown by this factor
 
 
@@ -39,8 +41,10 @@ class ContextBlocks:
         self.ids: dict[int, int] = {}
         self.blocks = _make(1, 1)
         self.seen = np.zeros((2, 1))  # the mean of each place, and its sum of squares around it
-        # Payoffs learned, payoffs at the last fit, the variances of the constant and of the context.
-        self.fitted = np.array([0.0, 0.0, START, START])
+        # Payoffs learned, payoffs at the last fit, the variances of the constant and of the context; the largest
+        # variance of payoffs, which falls when good actions are chosen, but then nothing is known of the others; and
+        # how much of the variance that is due to the context is worth exploring.
+        self.fitted = np.array([0.0, 0.0, START, START, 0.0, 1.0])
         self.centre = np.ones(1)  # x at the mean context of the last fit
 
     def find(self, hashed: HashedItems) -> Blocked:
@@ -95,13 +99,18 @@ class ContextBlocks:
         """Return a row per candidate: see `view_blocks`."""
         found = np.zeros((len(blocked.which), 4))
         if self.places:
-            view_blocks(self.blocks, blocked, values, found)
+            view_blocks(self.blocks, blocked, values, float(self.fitted[5]), found)
         return found
 
     @property
-    def often(self) -> float:
-        """How many payoffs a block has on average."""
-        return float(self.fitted[0] / max(len(self.ids), 1))
+    def returning(self) -> float:
+        """How much of an action's uncertainty is worth exploring: less if few payoffs are of the same action.
+
+        The first payoffs cannot tell, so they count less than RARE that have all been of one.
+        """
+        payoffs = float(self.fitted[0])
+        often = payoffs / max(len(self.ids), 1)
+        return (often + RARE * RARE / (payoffs + RARE)) / (often + RARE)
 
     def parts(self, blocked: Blocked, k: int, values: Floats) -> list[tuple[int, float]]:
         """Return the parts of candidate k's estimate: the position of the context feature, -1 for the constant."""
@@ -129,7 +138,7 @@ class ContextBlocks:
         self.blocks.gram[:] /= ratio
         self.blocks.pull[:] /= ratio
         self.blocks.spread[:] *= ratio
-        self.fitted[2:] *= ratio
+        self.fitted[2:5] *= ratio
         self.fit(variance)
 
     def reweigh(self, variance: float, ratio: float) -> None:
@@ -146,13 +155,15 @@ class ContextBlocks:
         """Fit the variances to what was learned (MacKay's step), unless payoffs have no scale, and all posteriors."""
         n, d, relative = 1 + len(self.ids), 1 + len(self.places), _relative(self.seen, self.fitted[0])
         back = self._centre(1.0)
+        if learn:
+            self.fitted[4] = max(self.fitted[4], variance)
         if n > 1 and learn:
             means = self.blocks.mean[1:n] @ back.T
             doubts = np.array([np.diag(back @ spread @ back.T) for spread in self.blocks.spread[1:n]])
             for place, part in ((2, slice(0, 1)), (3, slice(1, d))):
                 squares = (np.square(means[:, part]) / relative[part]).sum()
                 free = (1 - doubts[:, part] / (self.fitted[place] * relative[part])).clip(0, 1).sum()
-                self.fitted[place] = (squares + WEAK * START * variance) / (free + WEAK)
+                self.fitted[place] = (squares + WEAK * START * self.fitted[4]) / (free + WEAK)
         self.fitted[1] = self.fitted[0]
         self._compute(variance)
 
@@ -160,7 +171,7 @@ class ContextBlocks:
         """Compute the prior and all posteriors."""
         n, d = 1 + len(self.ids), 1 + len(self.places)
         if n == 1:
-            self.fitted[2:] = START * variance
+            self.fitted[2:4] = START * variance
         variances = _relative(self.seen, self.fitted[0]) * np.where(np.arange(d) > 0, *self.fitted[[3, 2]])
         turn, back = self._centre(-1.0), self._centre(1.0)
         root, spread = np.empty((d, d)), np.empty((d, d))
@@ -171,8 +182,21 @@ class ContextBlocks:
             mean = spread @ self.blocks.pull[b]
             if np.isfinite(spread).all() and np.isfinite(mean).all():  # else rounding: what was learned stays
                 self.blocks.spread[b], self.blocks.mean[b] = spread, mean
-        self.centre = back[0].copy()
+        self.centre, self.fitted[5] = back[0].copy(), self._common()
         self.blocks.middle[:n] = ((self.blocks.spread[:n] @ self.centre) * self.centre).sum(axis=1).clip(0)
+
+    def _common(self) -> float:
+        """Return what contexts have in common: the mean squared cosine between two of them, around their mean.
+
+        It is 1 for two contexts, and about one over the number of features if these are independent.
+        """
+        gram, centre = self.blocks.gram.sum(axis=0), self.seen[0, 1:]
+        around = gram[1:, 1:] - np.outer(gram[1:, 0], centre) - np.outer(centre, gram[0, 1:])
+        around += gram[0, 0] * np.outer(centre, centre)
+        units = np.sqrt(_relative(self.seen, self.fitted[0])[1:])
+        around *= np.outer(units, units)
+        total = float(np.trace(around))
+        return min(max(float(np.square(around).sum()) / total**2, LEAST), 1.0) if total > 0 else 1.0
 
     def _centre(self, sign: float) -> Floats:
         """Return what adds to the constant's weight, or takes from it, the others' at the mean context."""
@@ -205,7 +229,7 @@ class ContextBlocks:
             *(take(tensors, f"block_{name}", "f", shapes[name]).copy() for name in Blocks._fields)
         )
         fresh.seen = take(tensors, "block_seen", "f", (2, d)).copy()
-        fresh.fitted = take(tensors, "block_fitted", "f", (4,)).copy()
+        fresh.fitted = take(tensors, "block_fitted", "f", (6,)).copy()
         fresh.centre = take(tensors, "block_centre", "f", (d,)).copy()
         doubts = np.diagonal(fresh.blocks.spread, axis1=1, axis2=2)
         sound = (
@@ -219,7 +243,7 @@ class ContextBlocks:
             and (fresh.blocks.middle >= 0).all()
             and (fresh.seen[1] >= 0).all()
             and (fresh.fitted >= 0).all()
-            and (fresh.fitted[2:] > 0).all()
+            and (fresh.fitted[[2, 3, 5]] > 0).all()
         )
         if not sound:
             raise FileError("the blocks in the model file contradict each other")

@@ -93,7 +93,7 @@ class Effects:
         number, hashed = self._number(user), encoded.hashed
         blocked = self.blocks.find(hashed)
         in_blocks = self.blocks.view(blocked, hashed.context_values)
-        in_blocks[:, 3] *= kernel.return_rate(self.blocks.often)
+        in_blocks[:, 3] *= self.blocks.returning
         in_blocks[:, 0] += offset
         scored = kernel.score_all(self.table, self._variances, hashed, number, blocked, in_blocks, settings)
         scored[3] -= offset

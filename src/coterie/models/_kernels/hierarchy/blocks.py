@@ -5,8 +5,8 @@ constant and the context features in common, with S = Σ x xᵀ/n and b = Σ x r
 all other effects, and n the noise with their variance. With the prior precision P the posterior is C = (P + S)⁻¹ and
 m = C b.
 
-Worth exploring is the whole variance of what an action adds at the mean context, but only a part of what the context
-changes of it: contexts that differ explore by themselves.
+Worth exploring is the whole variance of what an action adds at the mean context, but of what the context changes of
+it only the part `side` that contexts have in common: a payoff in one teaches so much about another.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,6 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.jit import jit, step
-
-SIDE = 0.1  # how much of the variance that is due to the context is worth exploring
 
 
 class Blocks(NamedTuple):
@@ -48,7 +46,7 @@ def list_x(places: Ints, values: Floats, at: Ints, x: Floats) -> int:
 
 
 @step
-def view_blocks(blocks: Blocks, blocked: Blocked, values: Floats, out: Floats) -> None:
+def view_blocks(blocks: Blocks, blocked: Blocked, values: Floats, side: float, out: Floats) -> None:
     """Write a row per candidate: the part of the constant, that of the context, the variance of their sum, and as
     much of it as is worth exploring.
     """
@@ -68,7 +66,7 @@ def view_blocks(blocks: Blocks, blocked: Blocked, values: Floats, out: Floats) -
                 out[k, 2] += x[i] * x[j] * row[at[j]]
         out[k, 2] = max(out[k, 2], 0.0)
         middle = min(blocks.middle[b], out[k, 2])
-        out[k, 3] = middle + SIDE * (out[k, 2] - middle)
+        out[k, 3] = middle + side * (out[k, 2] - middle)
 
 
 @step

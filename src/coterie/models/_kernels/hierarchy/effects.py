@@ -96,7 +96,7 @@ def sum_effects(
     """Write a row per candidate: the sum of w·x for each kind, and in column 0 the variance that is worth exploring.
 
     It is the sum of v·x² over the kinds that all users share, without the population's effect, which all candidates
-    have. What only this user's payoffs teach is of no use for others.
+    have. What only this user's payoffs teach is of no use for others: it counts by the share of one user among all.
     """
     keys, values, kinds, _ = listed
     again = np.ones(KINDS)
@@ -115,6 +115,8 @@ def sum_effects(
                 found[k, kind] += table.pull[e] * v * x
             if ID <= kind < USER_ID:
                 found[k, 0] += again[kind] * v * x * x
+            elif kind >= USER_ID:
+                found[k, 0] += again[kind] * v * x * x / max(figures[USER, MEMBERS], 1.0)
 
 
 @jit
