@@ -570,7 +570,7 @@ def test_a_number_above_a_million_counts_by_its_logarithm() -> None:
 
 
 def test_a_worse_action_is_not_kept_in_one_of_two_contexts() -> None:
-    """Action b pays the same in both contexts, so most payoffs are equal; a pays more in one, and little in the other."""
+    """Action b pays the same in both contexts, so most payoffs are equal; a pays more in one, little in the other."""
     payoffs = {"easy": (0.9, 0.75), "hard": (0.1, 0.75)}
     found = []
     for seed in range(12):
