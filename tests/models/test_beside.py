@@ -1,5 +1,6 @@
 """Loops that run in Python until they are compiled: the same bits, and machine code takes over."""
 
+import fcntl
 import io
 import math
 import os
@@ -250,3 +251,19 @@ def test_a_worker_process_does_not_write_into_the_progress_of_its_parent(
     monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
     jit(log_of)(np.zeros(MOST + 1), 1.0)
     assert terminal.getvalue() == ""
+
+
+def test_a_process_that_is_stopped_while_it_compiles_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "LONGEST", 0.1)
+    with open(tmp_path / "lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as by another process: a lock belongs to an open file
+        with beside.alone(tmp_path / "lock"):
+            pass
+    with (
+        beside.alone(tmp_path / "lock"),
+        open(tmp_path / "lock", "w") as other,
+        pytest.raises(BlockingIOError),
+    ):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,6 +30,7 @@ with suppress(ImportError):  # not on Windows
 VARIABLE = "COTERIE_COMPILE"  # "first": compile before the first answer
 MOST = 200_000  # numbers in the arguments of a loop that runs in Python
 PATIENCE = 1.0  # seconds in Python, of all loops together, before the process beside this one is started
+LONGEST = 20.0  # seconds that a process waits for another one to compile a loop
 QUIET = 2.0  # seconds of compiling before the terminal says so
 COMMAND = "from coterie.models._kernels.beside import compile_for_another; compile_for_another()"
 
@@ -247,10 +248,20 @@ def _first_to_compile(loop: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process holds a lock, and hold it. Windows has none."""
+    """Wait until no other process holds a lock, and hold it. Windows has none.
+
+    After LONGEST seconds go on without: whoever holds it may have been stopped. Then two compile the same.
+    """
     with open(lock, "w") as held:
-        if "fcntl" in globals():
-            fcntl.flock(held, fcntl.LOCK_EX)
+        end = time.monotonic() + LONGEST
+        while "fcntl" in globals():
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    break
+                time.sleep(0.01)
         yield
 
 

@@ -20,7 +20,7 @@ def warm_up(config: Config) -> None:
         features: Features | None = [{"a": 1}] if kind != "items" else None
         actions = [Action("a", features), Action("b", features)]
         for user in ("one", "two", "three"):
-            made.rank(Question(f"{kind}-{user}", user, actions), 0)
+            made.rank(Question(f"{kind}-{user}", user, actions, [{"c": 1}] if features else ()), 0)
             made.reward(f"{kind}-{user}", 1.0, 0)
         made.policies.made()[kind].tensors()
         made.forget("one", 0)
