@@ -144,7 +144,8 @@ async def press(
             group.create_task(work(sender))
 
 
-@pytest.mark.parametrize("turns", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("turns", [1, 10])
 def test_a_rolling_restart_fails_nothing_that_a_client_with_one_retry_would_see(
     services: Balanced, turns: int
 ) -> None:

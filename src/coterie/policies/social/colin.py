@@ -46,8 +46,8 @@ class CoLin(JointPolicy):
     ridge
         The ridge parameter λ: larger values shrink estimates more.
 
-    graph, users and limit are as in `GOBLin`, n_features, one_hot and alpha as in every `Policy`. Raises
-    ParameterError if a setting is not valid, or if a part of the graph is too large.
+    graph, users and limit are as in `GOBLin`, n_features, one_hot and alpha as in every `Policy`.
+    Raises ParameterError if a setting is not valid, or if a part of the graph is too large.
 
     >>> policy = CoLin(one_hot=True, graph=[("ann", "bob")])
     >>> policy.learn("ann", "jazz", 1.0)
