@@ -44,10 +44,8 @@ def round_of(kind: Kind, rng: Generator) -> Shown:
 
 
 def make(kind: Kind) -> Hierarchical:
-    declared: dict[str, Any] = {
-        "vectors": {"n_features": 3}, "ids": {"one_hot": True}, "both": {"n_features": 3, "one_hot": True},
-    }.get(kind, {})  # fmt: skip
-    return Hierarchical(**declared, seed=1)
+    n_features = 3 if kind in ("vectors", "both") else None
+    return Hierarchical(n_features=n_features, one_hot=kind in ("ids", "both"), seed=1)
 
 
 def told(kind: Kind, shown: Shown, how: Retold) -> Any:
