@@ -583,3 +583,17 @@ def test_a_worse_action_is_not_kept_in_one_of_two_contexts() -> None:
             right += t >= 200 and kind == "easy" and k == 0
         found.append(right)
     assert sum(right > 25 for right in found) >= 10
+
+
+def test_contexts_whose_products_overflow_are_explored_whole() -> None:
+    """A model file may hold such sums; what is explored stays a number."""
+    policy, rng = Hierarchical(), np.random.default_rng(0)
+    for _ in range(30):
+        policy.learn(
+            "ann", Action("ab"[int(rng.integers(2))], {}, {"x": rng.normal(), "y": 1.0}), rng.normal()
+        )
+    found = effects_of(policy).blocks
+    found.blocks.gram[:] = 1e200
+    assert found._common(np.full(3, 1e150)) == 1.0
+    found.blocks.gram[:] = np.nan
+    assert found._common(np.ones(3)) == 1.0

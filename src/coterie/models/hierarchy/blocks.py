@@ -172,7 +172,8 @@ class ContextBlocks:
         n, d = 1 + len(self.ids), 1 + len(self.places)
         if n == 1:
             self.fitted[2:4] = START * variance
-        variances = _relative(self.seen, self.fitted[0]) * np.where(np.arange(d) > 0, *self.fitted[[3, 2]])
+        relative = _relative(self.seen, self.fitted[0])
+        variances = relative * np.where(np.arange(d) > 0, *self.fitted[[3, 2]])
         turn, back = self._centre(-1.0), self._centre(1.0)
         root, spread = np.empty((d, d)), np.empty((d, d))
         self.blocks.spread[0] = (turn * variances) @ turn.T
@@ -182,10 +183,10 @@ class ContextBlocks:
             mean = spread @ self.blocks.pull[b]
             if np.isfinite(spread).all() and np.isfinite(mean).all():  # else rounding: what was learned stays
                 self.blocks.spread[b], self.blocks.mean[b] = spread, mean
-        self.centre, self.fitted[5] = back[0].copy(), self._common()
+        self.centre, self.fitted[5] = back[0].copy(), self._common(relative)
         self.blocks.middle[:n] = ((self.blocks.spread[:n] @ self.centre) * self.centre).sum(axis=1).clip(0)
 
-    def _common(self) -> float:
+    def _common(self, relative: Floats) -> float:
         """Return what contexts have in common: the mean squared cosine between two of them, around their mean.
 
         It is 1 for two contexts, and about one over the number of features if these are independent.
@@ -193,10 +194,12 @@ class ContextBlocks:
         gram, centre = self.blocks.gram.sum(axis=0), self.seen[0, 1:]
         around = gram[1:, 1:] - np.outer(gram[1:, 0], centre) - np.outer(centre, gram[0, 1:])
         around += gram[0, 0] * np.outer(centre, centre)
-        units = np.sqrt(_relative(self.seen, self.fitted[0])[1:])
-        around *= np.outer(units, units)
-        total = float(np.trace(around))
-        return min(max(float(np.square(around).sum()) / total**2, LEAST), 1.0) if total > 0 else 1.0
+        units = np.sqrt(relative[1:])
+        with np.errstate(over="ignore", invalid="ignore"):
+            around *= np.outer(units, units)
+            total = float(np.trace(around))
+            found = float(np.square(around / total).sum()) if total > 0 else 1.0
+        return min(max(found, LEAST), 1.0) if np.isfinite(found) else 1.0
 
     def _centre(self, sign: float) -> Floats:
         """Return what adds to the constant's weight, or takes from it, the others' at the mean context."""
