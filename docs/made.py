@@ -23,7 +23,7 @@ def read(name: str) -> Any:
 
 
 def contest(part: str) -> str:
-    """Return a sentence of the contest: first_page, where_not or words."""
+    """Return a text of the contest: first_page, where_not, ahead or words."""
     return str(read("contest.json")[part])
 
 

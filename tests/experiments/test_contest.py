@@ -11,7 +11,7 @@ import pytest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.report.contest_figure import save_contest
 from coterie.experiments.study.contest import BEGIN, END, Line, Score, columns, put_into, read_contest, table
-from coterie.experiments.study.overall import first_page, is_clearly_behind, judge, where_not, words
+from coterie.experiments.study.overall import ahead, first_page, is_clearly_behind, judge, where_not, words
 from coterie.experiments.study.overall import table as overall_table
 from tests.cli.test_cli_reproduce import call
 
@@ -399,13 +399,17 @@ def test_the_sentences_of_the_first_page_have_the_numbers_of_the_lines() -> None
     assert "best in 10, level with the best in 1, and clearly behind in 2 of 13" in first_page(
         [*games(), level]
     )
-    assert where_not(games()) == (
-        "CLUB loses less on game 0 (0.500 against 0.610), on game 1 (0.500 against 0.610)."
-    )
     near = line("near", hierarchical=[0.5, 0.5004], club=[0.5004, 0.4996])
-    assert where_not([near, level]) == (
-        "Ahead, but not clearly: CLUB on near (0.5000 against 0.5002), CLUB on level (0.500 against 0.600)."
+    assert where_not([*games(), near]) == (
+        "Other policies are clearly better in some games: CLUB on game 0 and game 1."
     )
+    assert where_not([near, level]) == "No other policy is clearly better in any game."
+    assert ahead([*games()[:1], near, level]) == (
+        "\n- game 0: CLUB (0.500 against 0.610), clearly"
+        "\n- near: CLUB (0.5000 against 0.5002), not clearly"
+        "\n- level: CLUB (0.500 against 0.600), not clearly\n"
+    )
+    assert ahead(games()[3:]) == "\n- none\n"
     assert judge(games()[:1]) is None
 
 
@@ -413,7 +417,8 @@ def test_what_is_kept_of_the_contest_is_what_the_folders_say() -> None:
     results = Path(__file__).parents[2] / "results"
     kept = json.loads((results / "contest.json").read_text(encoding="utf-8"))
     lines = read_contest([results / name for name in kept["folders"]])
-    assert (kept["first_page"], kept["where_not"]) == (first_page(lines), where_not(lines))
+    assert kept["first_page"] == first_page(lines)
+    assert (kept["where_not"], kept["ahead"]) == (where_not(lines), ahead(lines))
     found = judge(lines)
     assert found is not None
     assert kept["words"] == words(found)

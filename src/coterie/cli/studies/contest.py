@@ -140,4 +140,5 @@ def _plain(folders: Sequence[Path], lines: list[Line], verdict: overall.Overall 
         "words": None if verdict is None else overall.words(verdict),
         "first_page": overall.first_page(lines),
         "where_not": overall.where_not(lines),
+        "ahead": overall.ahead(lines),
     }

@@ -180,22 +180,31 @@ def first_page(lines: Sequence[Line]) -> str:
 
 
 def where_not(lines: Sequence[Line]) -> str:
-    """Return where another policy is ahead, with both numbers; first where clearly so, a sentence per policy."""
+    """Return the games in which another policy is clearly better, in a sentence for the first page."""
+    clear = dict[str, list[str]]()
+    for line, best in _lost(lines):
+        if is_clearly_behind(line, FIRST[0]):
+            clear.setdefault(line.scores[best].title, []).append(line.title)
+    if not clear:
+        return "No other policy is clearly better in any game."
+    games = "; ".join(f"{title} on {' and '.join(where)}" for title, where in clear.items())
+    return f"Other policies are clearly better in some games: {games}."
+
+
+def ahead(lines: Sequence[Line]) -> str:
+    """Return all games in which another policy is ahead, with both numbers, as a Markdown list."""
+    found = []
+    for line, best in _lost(lines):
+        how = "clearly" if is_clearly_behind(line, FIRST[0]) else "not clearly"
+        found.append(f"- {line.title}: {line.scores[best].title} {_both(line, best, FIRST[0])}, {how}")
+    return "\n".join(["", *(found or ["- none"]), ""])
+
+
+def _lost(lines: Sequence[Line]) -> list[tuple[Line, str]]:
+    """Return the lines in which another policy is ahead, with its name."""
     ours = FIRST[0]
-    clear, others = dict[str, list[str]](), []
-    for line in lines:
-        best = line.best()
-        if ours not in line.scores or best is None or best == ours:
-            continue
-        title, where = line.scores[best].title, f"{line.title} {_both(line, best, ours)}"
-        if is_clearly_behind(line, ours):
-            verb = "earns more" if line.is_log else "loses less"
-            clear.setdefault(f"{title} {verb} on", []).append(where)
-        else:
-            others.append(f"{title} on {where}")
-    found = [f"{who} {', on '.join(where)}." for who, where in clear.items()]
-    found += [f"Ahead, but not clearly: {', '.join(others)}."] if others else []
-    return " ".join(found) or "It wins everywhere."
+    both = [(line, line.best()) for line in lines if ours in line.scores]
+    return [(line, best) for line, best in both if best is not None and best != ours]
 
 
 def _both(line: Line, best: str, other: str) -> str:
