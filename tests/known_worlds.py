@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from coterie import Hierarchical
 from coterie.data.logs.interactions import Interaction, InteractionLog
 from coterie.evaluation.targets import encode_interaction
+from coterie.models.actions import ActionsLike
 
 Floats = NDArray[np.float64]
 ACTIONS = ("a", "b", "c", "d")
@@ -54,7 +55,7 @@ def _epsilon(_policy: object, _user: object, _encoded: object, place: int) -> Fl
     return chances
 
 
-def _learning(policy: Hierarchical, user: object, encoded: object, _place: int) -> Floats:
+def _learning(policy: Hierarchical, user: object, encoded: ActionsLike, _place: int) -> Floats:
     return policy.decide(user, encoded).probability
 
 

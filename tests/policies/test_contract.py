@@ -273,7 +273,7 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
     if one_hot:
         bad += [
             (ContextError, "contexts is the single string 'jazz'", lambda: policy.choose("new", "jazz")),
-            (ContextError, "contexts is 3, expected a sequence", lambda: policy.choose("new", 3)),
+            (ContextError, "contexts is 3, expected a sequence", lambda: policy.choose("new", 3)),  # type: ignore[arg-type]
             (
                 ContextError,
                 "item id nan is not equal to itself",
@@ -308,8 +308,8 @@ def test_bad_input_is_named_and_changes_nothing(make: Callable[[], Policy], one_
         (UserError, "not equal to itself", lambda: policy.learn(np.float64("nan"), good[0], 1.0)),
         (UserError, "not equal to itself", lambda: policy.add(("shop", nan))),
         (PayoffError, "payoff is .*2j", lambda: policy.learn("new", good[0], np.complex128(1 + 2j))),  # type: ignore[arg-type]
-        (ContextError, "contexts is a set, which has no order", lambda: policy.choose("new", {1, 2})),
-        (ContextError, "is a frozenset, which has no order", lambda: policy.choose("new", frozenset("ab"))),
+        (ContextError, "contexts is a set, which has no order", lambda: policy.choose("new", {1, 2})),  # type: ignore[arg-type]
+        (ContextError, "is a frozenset, which has no order", lambda: policy.choose("new", frozenset("ab"))),  # type: ignore[arg-type]
         (ContextError, "masked values", lambda: policy.choose("new", np.ma.masked_equal([[1, 2]], 2))),
     ]
     for error, message, call in bad:

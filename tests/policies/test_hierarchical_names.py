@@ -331,7 +331,7 @@ def test_bad_actions_are_named_and_change_nothing() -> None:
         ),
     ):
         with pytest.raises(ContextError, match=message):
-            policy.choose("ann", contexts)
+            policy.choose("ann", contexts)  # type: ignore[arg-type]
         if isinstance(contexts, list) and len(contexts) == 1:
             with pytest.raises(ContextError, match=message):
                 policy.learn("ann", contexts[0], 1.0)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models import make_models
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
@@ -77,7 +78,7 @@ class FromFunction(Policy):
         self.rng = make_rng(seed)
         self.models = make_models(n_features, one_hot)  # to check contexts; they stay empty
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Call the function."""
         check_user(user)
         contexts = self.models.read(contexts)
@@ -99,7 +100,7 @@ class FromFunction(Policy):
                 return np.asarray(chance / chance.sum())
         raise ContextError(f"on_choose returned {told!r}, {expected}")
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Pass the payoff to the function."""
         check_user(user)
         (read,) = self.models.read([context])

@@ -18,6 +18,7 @@ import numpy as np
 from coterie.data.rounds import Round
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.experiments.run.worlds import Source, open_world
+from coterie.models.actions import Actions
 from coterie.models.candidates import project
 
 if find_spec("gymnasium") is None:
@@ -120,7 +121,7 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         seen = self.observe(then.user, then.contexts)
         return seen, earned if kept else 0.0, False, not self._left, _info(then) | outcome
 
-    def observe(self, user: Hashable, contexts: Any) -> Observation:
+    def observe(self, user: Hashable, contexts: Actions) -> Observation:
         """Return the observation of a user and candidates, to use an agent that was trained here elsewhere."""
         number = int(user) if self._users is None else self._users.get(user)  # type: ignore[call-overload]
         if number is None:

@@ -1,7 +1,7 @@
 """Users' models on a device, with the protocol of one process. The host knows only the row of each user."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from coterie.arrays import Floats
 from coterie.engines.device.blocks import Asked, Blocks, Question
 from coterie.engines.device.kernels import Block
 from coterie.models import Near, View, make_models
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import ROUNDING, Look
 from coterie.models.users.user_rows import UserRows
@@ -26,7 +27,7 @@ class OnDevice:
 
     # Questions.
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         return self._blank.read(contexts)
 
     def view(self, user: Hashable, contexts: Floats) -> View:

@@ -17,12 +17,18 @@ is missing is named with the action's place in the list.
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+from numpy.typing import NDArray
 
 from coterie.errors import ContextError
 from coterie.models.ranges import LARGEST
+
+if TYPE_CHECKING:
+    from coterie.models.candidates import Candidates
+    from coterie.models.encoded import Encoded
 
 
 @final
@@ -41,7 +47,17 @@ class Action:
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
-def ids_of(contexts: Any) -> Any:
+ActionLike: TypeAlias = "Hashable | list[Any] | NDArray[Any] | dict[str, Any]"
+"""What is read as an action: an `Action` or an id, a vector, or named features."""
+
+ActionsLike: TypeAlias = "Sequence[ActionLike] | NDArray[Any] | Candidates | Encoded"
+"""What is read as the actions of one choice."""
+
+Actions: TypeAlias = Any
+"""What a policy's `read` returned, or one of it: vectors, ids, `Candidates` or `Encoded`, as its model needs them."""
+
+
+def ids_of(contexts: ActionsLike) -> Any:
     """Return the ids of actions, in a list or in columns; what is neither stays as it is."""
     if isinstance(contexts, list | tuple) and any(isinstance(one, Action | Mapping) for one in contexts):
         found = [one.id if isinstance(one, Action) else one for one in contexts]
@@ -54,7 +70,7 @@ def ids_of(contexts: Any) -> Any:
     return getattr(contexts, "ids", contexts)
 
 
-def vectors_of(contexts: Any) -> Any:
+def vectors_of(contexts: ActionsLike) -> Any:
     """Return the vectors of actions, in a list or in columns; what is neither stays as it is."""
     if isinstance(contexts, list | tuple) and any(isinstance(one, Action | Mapping) for one in contexts):
         found = [one.features if isinstance(one, Action) else one for one in contexts]

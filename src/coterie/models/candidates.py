@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError
-from coterie.models.actions import Action, ids_of, vectors_of
+from coterie.models.actions import Action, ActionLike, ActionsLike, ids_of, vectors_of
 from coterie.models.checks import check_order, check_sizes, read_items, read_numbers, without_tiny
 
 # What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
@@ -141,30 +141,31 @@ def read_table(features: Any, n_features: int | None = None) -> Floats:
     return without_tiny(table)
 
 
-def read_both(contexts: Any, n_features: int) -> Candidates:
+def read_both(contexts: ActionsLike, n_features: int) -> Candidates:
     """Return candidates of a policy that was made with n_features and one_hot."""
     if isinstance(contexts, list | tuple) and any(isinstance(one, Action) for one in contexts):
         contexts = Candidates(ids_of(contexts), vectors_of(contexts))
-    _check_type("contexts", contexts, Candidates, "Candidates(ids, features)", n_features)
+    if not isinstance(contexts, Candidates):
+        raise _other_type("contexts", contexts, "Candidates(ids, features)", n_features)
     if contexts.n_features != n_features:
         raise ContextError(
             f"context has {contexts.n_features} features, this policy was made with n_features={n_features}"
         )
-    return contexts  # type: ignore[no-any-return]
+    return contexts
 
 
-def read_one(context: Any, n_features: int) -> Candidates:
+def read_one(context: ActionLike, n_features: int) -> Candidates:
     """Return the context of `learn`, of a policy that was made with n_features and one_hot, as a list of one."""
-    _check_type("context", context, Action, "an Action such as candidates[k]", n_features)
+    if not isinstance(context, Action):
+        raise _other_type("context", context, "an Action such as candidates[k]", n_features)
     return read_both([context], n_features)
 
 
-def _check_type(name: str, value: Any, kind: type, expected: str, n_features: int) -> None:
-    if not isinstance(value, kind):
-        raise ContextError(
-            f"{name} is a {type(value).__name__}, expected {expected}: this policy was made with "
-            f"n_features={n_features} and one_hot=True"
-        )
+def _other_type(name: str, value: object, expected: str, n_features: int) -> ContextError:
+    return ContextError(
+        f"{name} is a {type(value).__name__}, expected {expected}: this policy was made with "
+        f"n_features={n_features} and one_hot=True"
+    )
 
 
 def pick(items: Any, rows: NDArray[np.int64]) -> Any:

@@ -1,7 +1,7 @@
 """The edge: what comes from a caller is checked here once, and trusted inside."""
 
 import math
-from collections.abc import Hashable, Set
+from collections.abc import Hashable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
-from coterie.models.actions import ids_of, vectors_of
+from coterie.models.actions import ActionsLike, ids_of, vectors_of
 from coterie.models.ranges import MOST_SET, PRODUCT, TINY
 
 # Normalising in float64 leaves norms a rounding above 1, which changes nothing. Float32, or decimals written to a
@@ -20,7 +20,7 @@ ONE_HOT = "this policy is one-hot and takes item ids such as strings, integers o
 PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
-def read_vectors(contexts: Any, n_features: int) -> NDArray[np.float64]:
+def read_vectors(contexts: ActionsLike, n_features: int) -> NDArray[np.float64]:
     """Return candidates as float64 (candidates, n_features), each of norm at most 1."""
     check_order(contexts)
     array = read_numbers("contexts", vectors_of(contexts), f"one row of {n_features} features a candidate")
@@ -70,7 +70,7 @@ def check_sizes(values: Floats) -> None:
         )
 
 
-def read_numbers(name: str, contexts: Any, expected: str) -> NDArray[np.float64]:
+def read_numbers(name: str, contexts: object, expected: str) -> NDArray[np.float64]:
     """Return contexts as an array of float64, if nothing is lost by that."""
     if isinstance(contexts, np.ndarray) and contexts.dtype == np.float64 and type(contexts) is np.ndarray:
         return contexts
@@ -107,7 +107,7 @@ def check_users(users: Any) -> None:
         check_whole("users", users, UserError)
 
 
-def check_pairs(users: Any, contexts: Any) -> None:
+def check_pairs(users: Any, contexts: Sequence[ActionsLike]) -> None:
     """Raise unless there is a list of candidates for each user."""
     check_users(users)
     if len(users) != len(contexts):
@@ -116,7 +116,7 @@ def check_pairs(users: Any, contexts: Any) -> None:
         )
 
 
-def check_order(contexts: Any) -> None:
+def check_order(contexts: object) -> None:
     """Raise if candidates come without an order."""
     if isinstance(contexts, Set):
         raise ContextError(
@@ -142,7 +142,7 @@ def list_candidates(contexts: Any, name: str = "contexts", of: str = "item ids")
     return items
 
 
-def read_items(contexts: Any, name: str = "contexts", advice: str = ONE_HOT) -> list[Hashable]:
+def read_items(contexts: ActionsLike, name: str = "contexts", advice: str = ONE_HOT) -> list[Hashable]:
     """Return candidates as a list of hashable item ids; `name` and `advice` are for messages."""
     check_whole(name, contexts, ContextError)
     items = list_candidates(ids_of(contexts), name)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.errors import ParameterError
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
 from coterie.models.checks import check_count, check_flag, read_items
 
@@ -16,25 +17,25 @@ class ContextKind(NamedTuple):
     n_features: int | None
     one_hot: bool
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check candidates, and return them in the format of decisions."""
         if self.n_features is None:
             return read_items(contexts)
         return (read_both if self.one_hot else read_table)(contexts, self.n_features)
 
-    def read_one(self, context: Any) -> Any:
+    def read_one(self, context: ActionLike) -> Actions:
         """Check one context, and return it as a list of one candidate."""
         if self.n_features is not None and self.one_hot:
             return read_one(context, self.n_features)
         return self.read([context])
 
-    def ids(self, contexts: Any) -> list[Hashable]:
+    def ids(self, contexts: Actions) -> list[Hashable]:
         """Return the item ids of checked candidates; none if they have no ids."""
         if not self.one_hot:
             return []
         return contexts.ids if isinstance(contexts, Candidates) else contexts
 
-    def table(self, contexts: Any) -> Any:
+    def table(self, contexts: Actions) -> Any:
         """Return the features of checked candidates: (candidates, n_features)."""
         if self.n_features is None:
             return np.empty((len(contexts), 0))

@@ -5,11 +5,12 @@ A policy holds `UserModels`. What only some models can do is a protocol apart, c
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.files import Tensors
 
@@ -49,20 +50,20 @@ class Models(Protocol):
     M = I + Σ x xᵀ, b = Σ y x, w = M⁻¹b.
     """
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check a candidate list and return it in the format of the other calls; `[0]` is its first context."""
 
-    def view(self, user: Hashable, contexts: Any) -> View:
+    def view(self, user: Hashable, contexts: Actions) -> View:
         """Return the user's own estimates and spreads. An unknown user has M = I and b = 0."""
 
-    def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
+    def gather(self, user: Hashable, contexts: Actions, view: View, scale: float) -> Near:
         """Sum over the users j with |wᵢ·x − wⱼ·x| ≤ CBᵢ + CBⱼ, for each candidate x."""
 
-    def update(self, user: Hashable, context: Any, payoff: float) -> int:
+    def update(self, user: Hashable, context: Actions, payoff: float) -> int:
         """Update one user, known or not, and return 1."""
 
     def share(
-        self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
+        self, user: Hashable, context: Actions, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Update every neighbour with CB < limit, and always the user; return how many users were updated."""
 
@@ -70,7 +71,7 @@ class Models(Protocol):
 class UserModels(Models, Protocol):
     """Models whose users can be listed, added, dropped and saved: what a policy holds."""
 
-    def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
+    def neighbours(self, user: Hashable, contexts: Actions, view: View, scale: float) -> list[Hashable]:
         """Return the users that `gather` counts for the first candidate."""
 
     def add(self, user: Hashable) -> None:
@@ -95,7 +96,7 @@ class Drawable(Protocol):
     """Models that know the users' posteriors, for Thompson sampling."""
 
     def chances(
-        self, user: Hashable, contexts: Any, view: View, scale: float, seed: int
+        self, user: Hashable, contexts: Actions, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
         """Return what `gather` does, and the probability that each candidate is best.
 
@@ -115,5 +116,5 @@ class Runnable(Protocol):
 class Batched(Protocol):
     """Models that answer for several users at once, faster than one by one."""
 
-    def look_many(self, users: Sequence[Hashable], contexts: Sequence[Any], scale: float) -> list[Look]:
+    def look_many(self, users: Sequence[Hashable], contexts: Sequence[Actions], scale: float) -> list[Look]:
         """Return what `view` and then `gather` do, for several users, each with their own candidates."""

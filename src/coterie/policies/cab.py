@@ -18,13 +18,14 @@ With `engine`, the models are outside this process.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models import UserModels, make_fading, make_models
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import check_flag, check_number, check_pairs, check_user, read_payoff
 from coterie.models.files import Tensors
@@ -130,7 +131,7 @@ class CAB(Policy):
         else:
             self.models = engine.models(n_features, one_hot)
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""
         if self.engine is not None and isinstance(self.models, Batched):  # one call is faster than two
             return self.decide_many([user], [contexts])[0]
@@ -145,7 +146,12 @@ class CAB(Policy):
         return self._decision(user, contexts, Look(own, near), scale)
 
     def _decision(
-        self, user: Hashable, contexts: Any, look: Look, scale: float, chances: Floats | None = None
+        self,
+        user: Hashable,
+        contexts: Actions,
+        look: Look,
+        scale: float,
+        chances: Floats | None = None,
     ) -> Decision:
         own, near = look
         estimate = near.estimate / near.members
@@ -157,7 +163,7 @@ class CAB(Policy):
             basis=Basis(near.members, estimate, width),
         )  # fmt: skip
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Update the user alone, or with all certain neighbours if the user is certain; return how many learned."""
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
@@ -171,7 +177,7 @@ class CAB(Policy):
         self.learned += 1
         return updated
 
-    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
+    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[ActionsLike]) -> list[Decision]:
         """Decide for many users at once, each among their own candidates."""
         if self.thompson or not isinstance(self.models, Batched):
             return super().decide_many(users, contexts)
@@ -201,7 +207,7 @@ class CAB(Policy):
         self.learned += int(outcome.kept.sum())
         return outcome
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`."""
         check_user(user)
         contexts = self.models.read([context])

@@ -24,6 +24,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import FileError
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import probability_of_best_together
@@ -89,7 +90,7 @@ class HierTS(Policy):
         a = self.user_sd**-2
         return a * np.eye(self.n_features) - a * a * inner, a * (inner @ sums)
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Give each candidate the probability of being best."""
         x: Any = read_vectors(contexts, self.n_features)
         inner, sums = self._inner(user)
@@ -103,7 +104,7 @@ class HierTS(Policy):
         width = np.sqrt(np.maximum(np.diag(covariance), 0))
         return Decision(user, x, estimate, chances, estimate=estimate, width=width, basis=Basis(members))
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Update the user's sums, and what the user says about the mean."""
         [x] = read_vectors([context], self.n_features)
         payoff = read_payoff(payoff)
@@ -118,7 +119,7 @@ class HierTS(Policy):
         self.learned += 1
         return 1
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs decide for `user`: all, including `user`."""
         check_user(user)
         read_vectors([context], self.n_features)

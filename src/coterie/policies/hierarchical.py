@@ -50,6 +50,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from coterie.errors import ParameterError, UserError
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import names_of
 from coterie.models.checks import check_count, check_flag, check_number, check_share, check_user
 from coterie.models.context_kind import check_kind
@@ -172,7 +173,7 @@ class Hierarchical(Policy):
             )
         return PlainModel(kind, self._keep)
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
         shown, candidates = self._model.read(contexts)
         scored = self._model.score(user, candidates, self.explore, self.floor)
@@ -185,15 +186,17 @@ class Hierarchical(Policy):
             ),
         )  # fmt: skip
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check candidates, and return them in the model's format, which `decide` and `learn` take, too."""
         return self._model.read(contexts)[1]
 
-    def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> Sequence[EffectPart]:
+    def contributions(
+        self, user: Hashable, contexts: ActionsLike, k: int, most: int = 8
+    ) -> Sequence[EffectPart]:
         check_user(user)
         return self._model.contributions(user, self.read(contexts), k, most)
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Update the user, the action and the population; return 1."""
         one, payoff = self._model.read_one(context), self.read_payoff(payoff)
         self._model.learn(user, one, payoff, self.learned + 1)
@@ -256,7 +259,7 @@ class Hierarchical(Policy):
         """The learned prior variance of each kind of effect: how large its effects are."""
         return self._model.variances
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs for `context` are not clearly different from this user's, including `user`.
 
         Two users differ clearly if their estimates differ by more than the sum of their widths.

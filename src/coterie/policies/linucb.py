@@ -11,12 +11,13 @@ With `half_life`, M = I + Σ λ^age·x xᵀ and b = Σ λ^age·y x, where age co
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from coterie.errors import FileError
 from coterie.models import make_rows
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.checks import check_flag, check_user, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
@@ -77,7 +78,7 @@ class LinUCB(Policy):
             self.rows.take()
         self._learners = Roster()  # the users with a row of their own: none if the model is shared
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by estimate and bound, or give it the probability of being best."""
         contexts = self.rows.read(contexts)
         items = self.rows.numbers(contexts)
@@ -91,7 +92,7 @@ class LinUCB(Policy):
         members = np.full(len(estimate), pooled, dtype=np.int64)
         return Decision(user, contexts, score, chances, estimate=estimate, width=width, basis=Basis(members))
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Update the user's model, or the shared one."""
         contexts = self.rows.read([context])
         payoff = read_payoff(payoff)
@@ -124,7 +125,7 @@ class LinUCB(Policy):
         if not self.shared:
             self._learners.join(user)
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs decide for `user`: all, including `user`, or `user` alone."""
         check_user(user)
         self.rows.read([context])

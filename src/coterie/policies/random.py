@@ -3,11 +3,12 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from coterie.models import make_models
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.batches import names_of
 from coterie.models.checks import read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
@@ -40,13 +41,13 @@ class Random(Policy):
         self.rng = make_rng(self.seed)
         self.models = make_models(self.n_features, self.one_hot)  # checks contexts; it stays empty
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Give every candidate the same probability."""
         contexts = self.models.read(contexts)
         n = len(contexts)
         return Decision(user, contexts, np.zeros(n), np.full(n, 1 / n))
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Register the user, and learn nothing else."""
         self.models.read([context])
         read_payoff(payoff)

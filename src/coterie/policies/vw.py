@@ -23,6 +23,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import FileError, ParameterError
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import names_of, no_outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user, read_payoff
@@ -114,7 +115,7 @@ class VW(Policy):
         self._last: LastDecision | None = None
         self._texts: dict[tuple[Hashable, bytes], str] = {}  # cached lines of items with features
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Return Vowpal Wabbit's probabilities, which are the scores too."""
         contexts = self._kind.read(contexts)
         lines = self._lines(contexts)
@@ -129,13 +130,13 @@ class VW(Policy):
         self._last = LastDecision(decision.user, lines, decision.probability.tolist(), k)
         return k
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return all users, including `user`: there is one model."""
         check_user(user)
         self._kind.read_one(context)
         return list(self._known | {user: None})
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Learn from the last decision's list, or from `context` alone if it does not belong to that decision."""
         [line] = self._lines(self._kind.read_one(context))
         payoff = read_payoff(payoff)
@@ -179,7 +180,7 @@ class VW(Policy):
     def _members(self, user: Hashable) -> int:
         return len(self._known) + (user not in self._known)
 
-    def _lines(self, contexts: Any) -> list[str]:
+    def _lines(self, contexts: Actions) -> list[str]:
         """Return each candidate as a line of text: the id as a category, the features as numbers."""
         if self.n_features is None:
             return [f"|A i{_text(item)}" for item in contexts]

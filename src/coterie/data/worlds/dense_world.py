@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
+from coterie.models.actions import Actions
 
 # The rotation rounds payoffs, so gaps and lengths keep this distance from their limits.
 MARGIN = 1e-9
@@ -96,17 +97,17 @@ class DenseWorld(FamilyWorld):
         plain[self._n_axes :] = self._ground
         return self._rotation @ plain
 
-    def expected(self, user: Hashable, contexts: Any) -> Floats:
+    def expected(self, user: Hashable, contexts: Actions) -> Floats:
         plain = self._plain(contexts)
         families = self._families(plain)
         axes = families * self.clusters_per_family + self.population.clusters(user)[families]
         paid: Floats = self._r * plain[np.arange(len(plain)), axes] + plain[:, self._n_axes :] @ self._ground
         return paid
 
-    def family(self, context: Any) -> int:
+    def family(self, context: Actions) -> int:
         return int(self._families(self._plain(np.asarray(context)[None]))[0])
 
-    def _plain(self, contexts: Any) -> Floats:
+    def _plain(self, contexts: Actions) -> Floats:
         """Undo the rotation: (candidates, n_features)."""
         return self._rows(contexts) @ self._rotation
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from coterie.arrays import Floats
 from coterie.data.worlds.population import is_whole
 from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
+from coterie.models.actions import Actions
 
 # Values are whole multiples of 2⁻³⁰: floats hold them and their differences without rounding.
 GRID = 2**30
@@ -79,15 +80,15 @@ class OneHotWorld(FamilyWorld):
     def truth(self, user: Hashable) -> Floats:
         return self.expected(user, range(self.n_items))
 
-    def expected(self, user: Hashable, contexts: Any) -> Floats:
+    def expected(self, user: Hashable, contexts: Actions) -> Floats:
         items = [self._item(context) for context in contexts]
         clusters = self.population.clusters(user)
         return self._values[items, [clusters[item % self.n_families] for item in items]]
 
-    def family(self, context: Any) -> int:
+    def family(self, context: Actions) -> int:
         return self._item(context) % self.n_families
 
-    def _item(self, context: Any) -> int:
+    def _item(self, context: Actions) -> int:
         if is_whole(context) and 0 <= context < self.n_items:
             return int(context)
         raise ContextError(

@@ -4,13 +4,14 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.worlds.world import World, check_number
 from coterie.errors import ParameterError
+from coterie.models.actions import Actions
 
 # Noise is normal, clipped at this many standard deviations so that payoffs stay in [-1, 1].
 CUT = 4.0
@@ -59,11 +60,11 @@ class SparseWorld(World):
         model: Floats = self._models[self.population.clusters(user)[0]]
         return model.copy()
 
-    def expected(self, user: Hashable, contexts: Any) -> Floats:
+    def expected(self, user: Hashable, contexts: Actions) -> Floats:
         paid: Floats = self._rows(contexts) @ self._models[self.population.clusters(user)[0]]
         return paid
 
-    def family(self, context: Any) -> int:
+    def family(self, context: Actions) -> int:
         return 0
 
     def candidates(self, rng: np.random.Generator) -> Floats:

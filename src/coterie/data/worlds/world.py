@@ -14,6 +14,7 @@ from coterie.arrays import Floats
 from coterie.data.rounds import Round
 from coterie.data.worlds.population import POPULARITIES, Population, is_whole
 from coterie.errors import ContextError, ParameterError
+from coterie.models.actions import ActionLike, Actions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +65,11 @@ class World(ABC):
         """Return u_i: (n_features,), or the expected payoff of each item: (n_items,)."""
 
     @abstractmethod
-    def expected(self, user: Hashable, contexts: Any) -> Floats:
+    def expected(self, user: Hashable, contexts: Actions) -> Floats:
         """Return u_i·x for each candidate: (candidates,). Equal to the last bit within a cluster."""
 
     @abstractmethod
-    def family(self, context: Any) -> int:
+    def family(self, context: Actions) -> int:
         """Return which family of items the context belongs to."""
 
     @abstractmethod
@@ -96,19 +97,19 @@ class World(ABC):
         return list(range(self.population.n_users))
 
     def neighbours(
-        self, user: Hashable, context: Any, users: Iterable[Hashable] | None = None
+        self, user: Hashable, context: ActionLike, users: Iterable[Hashable] | None = None
     ) -> list[Hashable]:
         """Return those of `users` (default: all present at the start) with the same u_i·x as `user`."""
         family = self.family(context)
         own = self.population.clusters(user)[family]
         return [j for j in self._or_start(users) if self.population.clusters(j)[family] == own]
 
-    def n_clusters(self, context: Any, users: Iterable[Hashable] | None = None) -> int:
+    def n_clusters(self, context: Actions, users: Iterable[Hashable] | None = None) -> int:
         """Return m(x): how many values u_i·x takes over `users` (default: all present at the start)."""
         family = self.family(context)
         return len({int(self.population.clusters(j)[family]) for j in self._or_start(users)})
 
-    def _rows(self, contexts: Any) -> Floats:
+    def _rows(self, contexts: Actions) -> Floats:
         """Return contexts as an array (candidates, n_features)."""
         rows = np.asarray(contexts, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.n_features:

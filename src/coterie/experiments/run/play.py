@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.data.rounds import Round
 from coterie.errors import UserError
-from coterie.models.actions import Action
+from coterie.models.actions import Action, Actions
 from coterie.models.candidates import Candidates
 from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
@@ -67,7 +67,7 @@ def play(policy: Policy, rounds: Iterable[Round], start: int = 0) -> Iterator[Ro
             start += 1
 
 
-def _name(context: Any) -> str | None:
+def _name(context: Actions) -> str | None:
     """Return an item's id as text; None if it has features only."""
     if isinstance(context, np.ndarray):
         return None

@@ -9,7 +9,7 @@ import polars as pl
 
 from coterie.data.rounds import Round
 from coterie.experiments.run.worlds import Source
-from coterie.models.actions import Action
+from coterie.models.actions import Action, Actions
 from coterie.models.candidates import Candidates
 
 N_ITEMS = 32
@@ -76,11 +76,11 @@ def _items(world: Source, rounds: Iterable[Round]) -> dict[int, list[Item]]:
     return dict(sorted(families.items()))
 
 
-def _id(context: Any) -> Any:
+def _id(context: Actions) -> Any:
     return context.id if isinstance(context, Action) else context
 
 
-def _alone(context: Any) -> Any:
+def _alone(context: Actions) -> Any:
     """Return a list with this candidate only."""
     if isinstance(context, Action):
         return Candidates.trusted([context.id], context.features[None])

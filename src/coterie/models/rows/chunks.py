@@ -11,6 +11,7 @@ from coterie.models._kernels.rows.dynucb import Clusters, nearest, newcomers_clu
 from coterie.models._kernels.rows.game import Game, People
 from coterie.models._kernels.rows.linucb import Linear, play_linucb
 from coterie.models._kernels.rows.sclub import partner
+from coterie.models.actions import Actions
 from coterie.models.batches import Batch, Outcome, as_rounds, names_of, outcome_of, positions
 from coterie.models.rows.ridge_rows import RidgeRows
 
@@ -26,7 +27,7 @@ CHUNK = 1 << 16  # rounds copied at once
 class Items:
     """All items of a batch in the rows' format; collects the items that get a number in a loop."""
 
-    def __init__(self, models: RidgeRows, contexts: Any) -> None:
+    def __init__(self, models: RidgeRows, contexts: Actions) -> None:
         self._models = models
         self.names = list(contexts) if models.one_hot else []
         self.numbers = np.array(models.numbers(contexts))  # a copy: the loop writes new items' numbers here

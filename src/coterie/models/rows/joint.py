@@ -11,13 +11,14 @@ would change the last bits of results.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError, UserError
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.checks import check_user, read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
@@ -82,11 +83,11 @@ class Joint:
         }
         self._next = len(self.blocks)
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check candidates and return them as vectors or as a list of ids."""
         return read_items(contexts) if self.n_features is None else read_vectors(contexts, self.n_features)
 
-    def view(self, user: Hashable, contexts: Any) -> View:
+    def view(self, user: Hashable, contexts: Actions) -> View:
         """Return the user's estimates and spreads, from the payoffs of all coupled users."""
         b, node = self._place.get(user, (None, 0))
         block = Block(self.alone, [()]) if b is None else self.blocks[b]
@@ -117,7 +118,7 @@ class Joint:
         place = self._place.get(user)
         return [user] if place is None else [name for node in self.blocks[place[0]].nodes for name in node]
 
-    def update(self, user: Hashable, context: Any, payoff: float) -> int:
+    def update(self, user: Hashable, context: Actions, payoff: float) -> int:
         """Learn one payoff, and return how many users' models change."""
         self.add(user)
         b, node = self._place[user]

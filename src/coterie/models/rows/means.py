@@ -13,6 +13,7 @@ from coterie.arrays import Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import means
 from coterie.models._kernels.rows.dispatch import take as take_row
+from coterie.models.actions import ActionsLike
 from coterie.models.checks import read_items
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
@@ -34,7 +35,7 @@ class Means(RidgeRows):
     def sibling(self) -> Self:
         return type(self)(self.items, self.largest)
 
-    def read(self, contexts: Any) -> list[Hashable]:
+    def read(self, contexts: ActionsLike) -> list[Hashable]:
         return read_items(contexts)
 
     def numbers(self, contexts: Sequence[Hashable]) -> Ints:

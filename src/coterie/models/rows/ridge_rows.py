@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.rows import dispatch
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.files import Tensors
 from coterie.models.protocol import View
 
@@ -33,14 +34,14 @@ class RidgeRows(ABC):
         """Return empty rows for the same contexts, which can be pooled with these."""
 
     @abstractmethod
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check a candidate list and return it in the format of decisions; `[0]` is its first context."""
 
     @abstractmethod
-    def numbers(self, contexts: Any) -> NDArray[Any]:
+    def numbers(self, contexts: Actions) -> NDArray[Any]:
         """Return checked candidates in the format of the methods below. Changes nothing."""
 
-    def learnable(self, contexts: Any) -> NDArray[Any]:
+    def learnable(self, contexts: Actions) -> NDArray[Any]:
         """The same for contexts to be learned: new items get a number."""
         return self.numbers(contexts)
 

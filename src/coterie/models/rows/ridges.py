@@ -13,6 +13,7 @@ from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import ridges
 from coterie.models._kernels.rows.sums import total
+from coterie.models.actions import ActionsLike
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import View
@@ -51,7 +52,7 @@ class Ridges(RidgeRows):
     def sibling(self) -> Self:
         return type(self)(self.n_features)
 
-    def read(self, contexts: Any) -> Floats:
+    def read(self, contexts: ActionsLike) -> Floats:
         return read_vectors(contexts, self.n_features)
 
     def numbers(self, contexts: Floats) -> Floats:

@@ -7,12 +7,13 @@ per item: how often it was shown.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 import numpy as np
 
 from coterie.arrays import Floats
 from coterie.models._kernels.rows.sums import add_outer
+from coterie.models.actions import ActionsLike
 from coterie.models.checks import read_items, read_vectors
 from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors, pack_ids, unpack_ids
@@ -40,7 +41,7 @@ class VectorSums:
         """How many columns `gram` and `moment` have now."""
         return len(self._upper[0]), self.n_features
 
-    def read(self, contexts: Any) -> Floats:
+    def read(self, contexts: ActionsLike) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
 
@@ -85,7 +86,7 @@ class ItemSums:
     def widths(self) -> tuple[int, int]:
         return len(self.items), len(self.items)
 
-    def read(self, contexts: Any) -> list[Hashable]:
+    def read(self, contexts: ActionsLike) -> list[Hashable]:
         return read_items(contexts)
 
     def column(self, context: Hashable) -> Floats:

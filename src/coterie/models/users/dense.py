@@ -9,7 +9,7 @@ kernels).
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from coterie.models._kernels.users import panels
 from coterie.models._kernels.users.cab import Cab, play_cab
 from coterie.models._kernels.users.panels import Panels
 from coterie.models._kernels.users.simd import PANEL
+from coterie.models.actions import ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
@@ -40,7 +41,7 @@ class Dense:
         self._known = UserRows()
         self._panels = empty_panels(0, n_features)
 
-    def read(self, contexts: Any) -> Floats:
+    def read(self, contexts: ActionsLike) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.models._kernels.users import fading as kernels
 from coterie.models._kernels.users.cab import Cab, play_cab
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.files import Tensors
 from coterie.models.protocol import Near, View
@@ -32,43 +33,43 @@ class Fading:
         self.keep = keep
         self._known = UserRows()
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check candidates and return them as the rows take them."""
         return self.ridges.read(contexts)
 
-    def view(self, user: Hashable, contexts: Any) -> View:
+    def view(self, user: Hashable, contexts: Actions) -> View:
         """Return the user's own estimates and spreads."""
         return self.ridges.view(self._known.row(user), self.ridges.numbers(contexts))
 
-    def gather(self, user: Hashable, contexts: Any, view: View, scale: float) -> Near:
+    def gather(self, user: Hashable, contexts: Actions, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         near = kernels.gather(*self._question(contexts), *view, scale)
         alone = int(self._known.lacks_row(user))
         return Near(near[0].astype(np.int64) + alone, near[1], near[2] + alone * view.spread)
 
     def chances(
-        self, user: Hashable, contexts: Any, view: View, scale: float, seed: int
+        self, user: Hashable, contexts: Actions, view: View, scale: float, seed: int
     ) -> tuple[Near, Floats]:
         """Return what `gather` does, and the probability that each candidate's average draw is the largest."""
         alone = self._known.lacks_row(user)
         near, chances = kernels.chances(*self._question(contexts), *view, scale, alone, seed)
         return Near(near[0].astype(np.int64), near[1], near[2]), chances
 
-    def neighbours(self, user: Hashable, contexts: Any, view: View, scale: float) -> list[Hashable]:
+    def neighbours(self, user: Hashable, contexts: Actions, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
         near, _ = kernels.near_rows(*self._question(contexts[:1]), *first, scale)
         found = [self._known.names[row] for row in np.flatnonzero(near)]
         return [*found, user] if self._known.lacks_row(user) else found
 
-    def update(self, user: Hashable, context: Any, payoff: float) -> int:
+    def update(self, user: Hashable, context: Actions, payoff: float) -> int:
         """Update one user."""
         item = self.ridges.learnable([context])
         self._learn(user, item, payoff)
         return 1
 
     def share(
-        self, user: Hashable, context: Any, payoff: float, view: View, scale: float, limit: float
+        self, user: Hashable, context: Actions, payoff: float, view: View, scale: float, limit: float
     ) -> int:
         """Update the certain neighbours."""
         item = self.ridges.learnable([context])
@@ -129,7 +130,7 @@ class Fading:
         known.put(names, idle)
         self._known = known
 
-    def _question(self, contexts: Any) -> tuple[Any, int, NDArray[Any], NDArray[np.int64]]:
+    def _question(self, contexts: Actions) -> tuple[Any, int, NDArray[Any], NDArray[np.int64]]:
         """Return the rows, how many there are, and the candidates in the format of kernels."""
         return self.ridges.rows, self._known.n_rows, self.ridges.numbers(contexts), np.arange(len(contexts))
 

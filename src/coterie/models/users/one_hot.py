@@ -26,6 +26,7 @@ from coterie.models._kernels.users.history_arrays import (
     Histories,
     empty_state,
 )
+from coterie.models.actions import ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
 from coterie.models.checks import check_user, read_items
 from coterie.models.files import Tensors
@@ -43,7 +44,7 @@ class OneHot:
         self._free_columns: list[int] = []
         self._state = empty_state()
 
-    def read(self, contexts: Any) -> list[Hashable]:
+    def read(self, contexts: ActionsLike) -> list[Hashable]:
         """Check candidates and return them as a list of ids."""
         return read_items(contexts)
 

@@ -11,7 +11,7 @@ be 0: the user with the least data would look the most certain.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats, Ints
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.users.sparse import views
+from coterie.models.actions import ActionsLike
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import ROUNDING, Near, View
@@ -48,7 +49,7 @@ class Sparse:
         self._weights = np.zeros((0, s))  # (rows or more, sparsity): w on the support
         self._inverses = np.zeros((0, s, s))  # (rows or more, sparsity, sparsity): M⁻¹ on the support
 
-    def read(self, contexts: Any) -> Floats:
+    def read(self, contexts: ActionsLike) -> Floats:
         """Check candidates and return them as (candidates, n_features)."""
         return read_vectors(contexts, self.n_features)
 

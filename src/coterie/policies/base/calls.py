@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ContextError, UserError
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user
@@ -41,7 +42,7 @@ def has_anonymous(users: Any) -> bool:
 
 def _deciding(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def decide(self: Any, user: Hashable, contexts: Any) -> Any:
+    def decide(self: Any, user: Hashable, contexts: ActionsLike) -> Any:
         check_user(user)
         return method(self, user, contexts)
 
@@ -50,7 +51,7 @@ def _deciding(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _learning(method: Callable[..., int]) -> Callable[..., int]:
     @wraps(method)
-    def learn(self: Any, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self: Any, user: Hashable, context: ActionLike, payoff: float) -> int:
         check_user(user)
         _check_not_a_position(self._offered, context)
         if user is not None:
@@ -81,7 +82,7 @@ def _running(method: Callable[..., Outcome]) -> Callable[..., Outcome]:
     return run
 
 
-def _check_not_a_position(offered: Any, context: Any) -> None:
+def _check_not_a_position(offered: Any, context: ActionLike) -> None:
     """Raise if `context` is a position in the last list that was offered, whose ids are no numbers."""
     if type(context) is not int or isinstance(offered, np.ndarray):
         return

@@ -1,7 +1,7 @@
 """A policy's estimates for each candidate, and its choice."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple, final
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import NumberError
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.candidates import Candidates
 from coterie.models.probability import first_best, probability_of_best
 from coterie.models.protocol import TIE, View
@@ -92,7 +93,7 @@ class Decision:
     def __init__(
         self,
         user: Any,
-        contexts: Sequence[Any] | Candidates,
+        contexts: ActionsLike,
         score: Floats,
         probability: Floats | None = None,
         *,
@@ -107,7 +108,8 @@ class Decision:
                 "of the policy, is out of range; empty the model, or set other parameters"
             )
         n = len(score)
-        self.user, self.contexts, self.score = user, contexts, score
+        self.user, self.score = user, score
+        self.contexts: Actions = contexts
         self.estimate = score if estimate is None else estimate
         self.width = np.zeros(n) if width is None else width
         self.basis = basis
@@ -239,7 +241,13 @@ class Decision:
 
 
 def decide_with(
-    user: Any, contexts: Any, own: View, near: View, scale: float, members: int, chances: Floats | None = None
+    user: Any,
+    contexts: Actions,
+    own: View,
+    near: View,
+    scale: float,
+    members: int,
+    chances: Floats | None = None,
 ) -> Decision:
     """Return the decision by the estimate and bound of a group of `members` users, or by chances."""
     width = scale * near.spread

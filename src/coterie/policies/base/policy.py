@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from numpy.random import Generator
 
 from coterie.errors import FileError, NumberError, ParameterError, UserError
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import REFUSED, check_learned, names_of, no_outcome
 from coterie.models.checks import check_pairs, check_user, read_items, read_payoff
 from coterie.models.context_kind import check_kind
@@ -120,7 +121,7 @@ class Policy(ABC):
         check_calls(cls)
         take_turns(cls)
 
-    def read(self, contexts: Any) -> Any:
+    def read(self, contexts: ActionsLike) -> Actions:
         """Check `contexts`: return a list of ids, an array (candidates, n_features) of vectors, or `Candidates`."""
         return check_kind(self.n_features, self.one_hot).read(contexts)
 
@@ -129,11 +130,11 @@ class Policy(ABC):
         return read_payoff(payoff, self.largest_payoff)
 
     @abstractmethod
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Return the score and probability of each of `contexts` for `user`, and the reasons. Changes nothing."""
 
     @abstractmethod
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Learn the `payoff` of `user` for `context`, and return how many users' models were updated.
 
         The random stream does not move: what is random in learning follows from the seed and the state.
@@ -179,14 +180,16 @@ class Policy(ABC):
         """Restore what `head` and all of `parts` returned."""
         self.restore(head)
 
-    def contributions(self, user: Hashable, contexts: Any, k: int, most: int = 8) -> Sequence[EffectPart]:
+    def contributions(
+        self, user: Hashable, contexts: ActionsLike, k: int, most: int = 8
+    ) -> Sequence[EffectPart]:
         """Return up to `most` parts of `user`'s estimate of candidate `k` of `contexts`, if the policy has them."""
         return ()
 
     def _learned_names(self) -> list[str]:
         return [name for name in vars(self) if name not in {*self.parameters, *NOT_LEARNED}]
 
-    def choose(self, user: Hashable, contexts: Any) -> int:
+    def choose(self, user: Hashable, contexts: ActionsLike) -> int:
         """Return the position in `contexts` of the candidate to show to `user`, drawn by `decide`'s probabilities.
 
         Moves the random stream by one number, or by none if a candidate has probability 1; changes nothing else.
@@ -202,12 +205,12 @@ class Policy(ABC):
             self.rng = make_rng(getattr(self, "seed", 0))
         return pick(decision.probability, self.rng.random())
 
-    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[Decision]:
+    def decide_many(self, users: Sequence[Hashable], contexts: Sequence[ActionsLike]) -> list[Decision]:
         """Return what `decide` would for each of `users`, each with a list of candidates from `contexts`."""
         check_pairs(users, contexts)
         return [self.decide(user, shown) for user, shown in zip(users, contexts, strict=True)]
 
-    def choose_many(self, users: Sequence[Hashable], contexts: Sequence[Any]) -> list[int]:
+    def choose_many(self, users: Sequence[Hashable], contexts: Sequence[ActionsLike]) -> list[int]:
         """Return what `choose` would for each of `users`, each with a list of candidates from `contexts`.
 
         >>> from coterie import CAB
@@ -216,12 +219,12 @@ class Policy(ABC):
         """
         return [self.draw(decision) for decision in self.decide_many(users, contexts)]
 
-    def rank(self, user: Hashable, contexts: Any) -> list[int]:
+    def rank(self, user: Hashable, contexts: ActionsLike) -> list[int]:
         """Return the positions of all `contexts` for `user`: what `choose` would return, then the others by score."""
         decision = self.decide(user, contexts)
         return decision.ranking_with(self.draw(decision))
 
-    def explain(self, user: Hashable, contexts: Any) -> Decision:
+    def explain(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Return what `choose` would do now for `user` among `contexts` and why, without moving the random stream.
 
         `probability` in the answer is each candidate's probability: 1 for the choice of a policy that leaves nothing
@@ -241,12 +244,12 @@ class Policy(ABC):
         """Whether `run` is one compiled loop. Policies where this depends on settings override it."""
         return type(self).run is not Policy.run
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`. Here: `user` alone."""
         self.decide(user, [context])  # raises if either is not valid
         return [user]
 
-    def learn_many(self, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> int:
+    def learn_many(self, users: Sequence[Hashable], contexts: ActionsLike, payoffs: Any) -> int:
         """Learn many payoffs in the order given, as `learn` would one by one; return the number of updates.
 
         `contexts` has a row of features, or an item id, for each of `users`, and `payoffs` a number. All

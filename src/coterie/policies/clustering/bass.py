@@ -28,6 +28,7 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, ParameterError
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.checks import check_count, check_number, check_user, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
@@ -104,20 +105,20 @@ class BASS(NumberedUsers):
         here = self._component
         return np.flatnonzero(here == here[row]) if row >= 0 else np.arange(len(here))
 
-    def _read(self, contexts: Any) -> Any:
+    def _read(self, contexts: ActionsLike) -> Actions:
         return read_vectors(contexts, self.n_features)
 
-    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+    def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
         """Score each candidate by the component's estimate and bound."""
         rows = self._rows(row)
         own, near = (_view(*self._pool(some), contexts) for some in (rows[rows == row], rows))
         return decide_with(user, contexts, own, near, scale, len(rows) + (row < 0))
 
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the component: the same for every context."""
         return map(int, self._rows(row))
 
-    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+    def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Update the user, and cut the edges to users whose ellipsoids are apart from the user's."""
         self._products[row] += np.outer(contexts[0], contexts[0])
         self._sums[row] += payoff * contexts[0]

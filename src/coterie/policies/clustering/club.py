@@ -27,13 +27,14 @@ in total. If the number of users is known in advance, set `p` to 3·log(n)/n: th
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from coterie.arrays import Ints
 from coterie.errors import ParameterError
 from coterie.models import RidgeRows
+from coterie.models.actions import Actions
 from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
@@ -114,7 +115,7 @@ class CLUB(PooledRows):
             self.thompson, self.seed_number,
         )  # fmt: skip
 
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the rows of the user's component: the same for every context."""
         if row >= 0:
             return map(int, self.graph.component_rows(row))

@@ -39,6 +39,7 @@ import numpy as np
 
 from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
+from coterie.models.actions import Actions
 from coterie.models.bounds import is_near
 from coterie.models.checks import check_flag, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
@@ -90,7 +91,7 @@ class COFIBA(RowUsers):
         self._items_alive = ALL_ALIVE
         self._cluster: Ints = np.empty(0, dtype=np.int64)  # of each item
 
-    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+    def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
         """Score each candidate by the pooled users of the user's component, on the candidate's layer."""
         items = self.user_rows.numbers(contexts)
         own = self.user_rows.view(row, items)
@@ -112,7 +113,7 @@ class COFIBA(RowUsers):
             basis=Basis(members, estimate, width),
         )  # fmt: skip
 
-    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+    def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Update the user, then the users' graph of the item's cluster, then the items' graph."""
         scale = scale_at(self.alpha2, self.learned)
         item = self._add_item(contexts[0])
@@ -120,7 +121,7 @@ class COFIBA(RowUsers):
         self._part_users(row, item, contexts, scale)
         self._part_items(row, item, scale)
 
-    def _part_users(self, row: int, item: int, contexts: Any, scale: float) -> None:
+    def _part_users(self, row: int, item: int, contexts: Actions, scale: float) -> None:
         """Delete the user's edges to those who disagree on the item, on the layer of the item's cluster."""
         cluster = int(self._cluster[item])
         edges, others = self._user_graph.touching(row, self._layers[cluster])
@@ -150,7 +151,7 @@ class COFIBA(RowUsers):
                 self._cluster[part] = new
                 self._layers[new] = ALL_ALIVE
 
-    def _agreeing(self, row: int, contexts: Any, scale: float, others: Ints | None = None) -> Bools:
+    def _agreeing(self, row: int, contexts: Actions, scale: float, others: Ints | None = None) -> Bools:
         """Return which of the others, or of all, agree with a user on each context: (users, contexts)."""
         items, rows = self.user_rows.numbers(contexts), slice(len(self._roster)) if others is None else others
         found: Bools = is_near(*self.user_rows.views(rows, items), *self.user_rows.view(row, items), scale)
@@ -168,7 +169,7 @@ class COFIBA(RowUsers):
             self._labels[layer] = labels
         return np.flatnonzero(labels == labels[row])
 
-    def _keys(self, contexts: Any) -> list[Hashable]:
+    def _keys(self, contexts: Actions) -> list[Hashable]:
         # Adding 0.0 turns -0.0 into 0.0: the same number with different bytes.
         return contexts if self.one_hot else [(x + 0.0).tobytes() for x in contexts]
 
@@ -182,13 +183,13 @@ class COFIBA(RowUsers):
             return 0
         return int(np.argmax(np.bincount(self._cluster)))
 
-    def _clusters_of(self, contexts: Any) -> list[int]:
+    def _clusters_of(self, contexts: Actions) -> list[int]:
         """Return the cluster of each candidate; unknown items are treated as of the largest."""
         largest = self._largest_cluster()
         rows = [self._item.get(key) for key in self._keys(contexts)]
         return [largest if row is None else int(self._cluster[row]) for row in rows]
 
-    def _add_item(self, context: Any) -> int:
+    def _add_item(self, context: Actions) -> int:
         """Return an item's number; a new one gets edges into the largest cluster."""
         (key,) = self._keys([context])
         if key not in self._item:
@@ -224,7 +225,7 @@ class COFIBA(RowUsers):
         }
         self._labels.clear()
 
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the rows of the user's component, on the layer of the context's cluster."""
         if row < 0:
             return range(len(self._roster))

@@ -32,12 +32,13 @@ other peers stays.
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.checks import check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.ranges import MOST_SET, ROUNDED
@@ -96,10 +97,10 @@ class DCCB(NumberedUsers):
         self._buffers = Buffers()
         self._sharers: tuple[Ints, Ints] | None = None  # each peer's group and its size; None: to be found
 
-    def _read(self, contexts: Any) -> Any:
+    def _read(self, contexts: ActionsLike) -> Actions:
         return self.sums.read(contexts)
 
-    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+    def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
         """Score each candidate by the user's shared statistics."""
         if row < 0:
             gram, moment = (np.zeros(width) for width in self.sums.widths)
@@ -112,7 +113,7 @@ class DCCB(NumberedUsers):
             gram, moment = (sharers * shared.rows[row] for shared in self._shared)
         return decide_with(user, contexts, own, self.sums.view(gram, moment, contexts), scale, sharers)
 
-    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+    def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Update the peer, then make all peers gossip."""
         column = self.sums.column(contexts[0])
         self._widen()
@@ -218,7 +219,7 @@ class DCCB(NumberedUsers):
         self._buffers.drop_peer(row)
         self._sharers = None
 
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the peers who share with this one now: the same for every context."""
         if row < 0:
             return range(len(self._roster))

@@ -16,13 +16,14 @@ than without. Of equally near clusters the user's own is kept, else the first is
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from coterie.arrays import Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models import RidgeRows
+from coterie.models.actions import Actions
 from coterie.models.checks import check_count, check_flag, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
@@ -118,7 +119,7 @@ class DynUCB(PooledRows):
             return int(self._home[row])
         return newcomers_cluster(self.seed_number, len(self._roster), self.k)
 
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the rows of the user's cluster: the same for every context."""
         return map(int, np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row)))
 

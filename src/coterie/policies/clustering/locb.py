@@ -28,6 +28,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.errors import FileError
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
@@ -125,7 +126,7 @@ class LOCB(Policy):
             [] if user in self._known else [user]
         )
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by the cluster that promises most."""
         x: Any = read_vectors(contexts, self.n_features)
         s, estimate, width = self._deciding(user, x)
@@ -137,12 +138,12 @@ class LOCB(Policy):
             basis=Basis(members, estimate, width),
         )  # fmt: skip
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users of the cluster that decides for `user` on `context`, including `user`."""
         check_user(user)
         return self._members(user, self._deciding(user, read_vectors([context], self.n_features))[0])
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Update the user and the clusters that hold the user, then let the user leave and join clusters."""
         [x] = read_vectors([context], self.n_features)
         payoff = read_payoff(payoff)

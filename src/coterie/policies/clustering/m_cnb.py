@@ -28,6 +28,7 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.checks import NORM, check_count, check_number, check_user, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
@@ -123,7 +124,7 @@ class MCNB(Policy):
         members = {self._roster.names[one] for one in group}
         return np.array([k for k, user in enumerate(self._users) if user in members], dtype=np.int64)
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by the meta network, adapted to the candidate's group in every 10th round."""
         given: Any = read_vectors(contexts, self.n_features)
         x, row = _with_constant(given), self._roster.row(user)
@@ -177,7 +178,7 @@ class MCNB(Policy):
                 break
         return net
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose networks answer alike on `context`, including `user`."""
         check_user(user)
         row = self._roster.row(user)
@@ -185,7 +186,7 @@ class MCNB(Policy):
         names = [self._roster.names[one] for one in np.flatnonzero(near)]
         return names if row >= 0 else [*names, user]
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Keep the payoff, and train the meta network and the user's if it is time."""
         x = _with_constant(read_vectors([context], self.n_features))[0]
         payoff = read_payoff(payoff)

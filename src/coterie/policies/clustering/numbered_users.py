@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from numpy.random import Generator
 
 from coterie.arrays import Ints
 from coterie.models import RidgeRows, make_rows
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.checks import check_user, read_payoff
 from coterie.models.roster import Roster
 from coterie.policies.base.decision import Decision, decide_with
@@ -23,27 +23,27 @@ class NumberedUsers(Policy):
     alpha: Alpha
     _roster: Roster
 
-    def _read(self, contexts: Any) -> Any:
+    def _read(self, contexts: ActionsLike) -> Actions:
         """Check candidates and return them in the format of decisions."""
         return self.read(contexts)
 
     @abstractmethod
-    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+    def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
         """Choose among checked `contexts` for the user of `row`."""
 
     @abstractmethod
-    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+    def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Learn the payoff of the first of checked `contexts`, for a known user."""
 
     @abstractmethod
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the known users whose models decide for the user of `row`, on the first of `contexts`."""
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         contexts = self._read(contexts)
         return self._decide(user, self._roster.row(user), contexts, scale_at(self.alpha, self.learned))
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         contexts = self._read([context])
         payoff = read_payoff(payoff)
         scale_at(self.alpha, self.learned)  # raises for a bad alpha before anything changes
@@ -52,7 +52,7 @@ class NumberedUsers(Policy):
         self.learned += 1
         return 1
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`."""
         check_user(user)
         contexts = self._read([context])
@@ -78,7 +78,7 @@ class RowUsers(NumberedUsers):
         self.user_rows = make_rows(self.n_features, self.one_hot)
         self._roster = Roster()
 
-    def _read(self, contexts: Any) -> Any:
+    def _read(self, contexts: ActionsLike) -> Actions:
         return self.user_rows.read(contexts)
 
 
@@ -96,7 +96,7 @@ class PooledRows(RowUsers):
     def _update(self, row: int, items: Ints, payoff: float) -> None:
         """Learn a payoff; `items` has one entry, in the format of rows."""
 
-    def _decide(self, user: Hashable, row: int, contexts: Any, scale: float) -> Decision:
+    def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
         """Score each candidate by the pool's estimate and bound, or by its probability of being best."""
         items = self.user_rows.numbers(contexts)
         pools, pool, members = self._pool(row)
@@ -104,5 +104,5 @@ class PooledRows(RowUsers):
         chances = pools.chances(pool, items, scale, self.learned) if self.thompson else None
         return decide_with(user, contexts, own, near, scale, members, chances)
 
-    def _learn(self, row: int, contexts: Any, payoff: float) -> None:
+    def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         self._update(row, self.user_rows.learnable(contexts), payoff)

@@ -23,13 +23,14 @@ unknown user decides with it. Dropping a user removes the user's statistics: the
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
 from coterie.models import RidgeRows
+from coterie.models.actions import Actions
 from coterie.models.bounds import certainty
 from coterie.models.checks import check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
@@ -186,7 +187,7 @@ class SCLUB(PooledRows):
         self._summaries.rate[c] = times / len(self._clusters[c])
         self._summaries.near[c] = self.alpha_theta / 2 * certainty(times)
 
-    def _deciding_together(self, row: int, contexts: Any) -> Iterable[int]:
+    def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the rows of the user's cluster: the same for every context."""
         return sorted(self._clusters.get(self._cluster_of(row), ()))
 

@@ -1,8 +1,8 @@
 """The shared part of GOB.Lin and CoLin: a joint estimate for users coupled by a given graph."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
 
+from coterie.models.actions import ActionLike, ActionsLike
 from coterie.models.checks import check_count, check_user, read_payoff
 from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors
@@ -45,7 +45,7 @@ class JointPolicy(Policy):
         self.graph = social.edges
         return social
 
-    def decide(self, user: Hashable, contexts: Any) -> Decision:
+    def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by the user's part of the joint estimate and bound."""
         contexts = self.models.read(contexts)
         estimate, spread = self.models.view(user, contexts)
@@ -55,7 +55,7 @@ class JointPolicy(Policy):
             user, contexts, estimate + width, estimate=estimate, width=width, basis=Basis(members)
         )
 
-    def learn(self, user: Hashable, context: Any, payoff: float) -> int:
+    def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Update the joint estimate of all users coupled with the user."""
         contexts = self.models.read([context])
         payoff = read_payoff(payoff)
@@ -63,7 +63,7 @@ class JointPolicy(Policy):
         self.learned += 1
         return self.models.update(user, contexts[0], payoff)
 
-    def neighbours(self, user: Hashable, context: Any) -> list[Hashable]:
+    def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs count for `user`, including `user`: the same for every context."""
         check_user(user)
         self.models.read([context])
