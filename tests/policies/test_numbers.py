@@ -202,7 +202,7 @@ def test_a_model_file_with_extreme_numbers_is_refused_or_works(
         ("sclub", "home", 2**31 - 1),
         ("cofiba", "layers", 2**31 - 1),
         ("dynucb", "home", 1),  # and this would take away what a cluster never had
-        ("locb", "times", 2**63 - 1),  # and to this nothing can be added
+        ("locb", "user_times", 2**63 - 1),  # and to this nothing can be added
     ],
 )
 def test_a_model_file_whose_counts_cannot_be_is_refused(kind: str, name: str, value: int) -> None:

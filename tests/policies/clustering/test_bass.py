@@ -60,7 +60,7 @@ def test_bad_parameters_and_files_are_named() -> None:
     tensors = policy.tensors()
     for name, value, said in (
         ("cut", np.array([[0, 4]]), "a cut edge of a user who is not known"),
-        ("products", np.array([[[-1.0]]]), "not positive definite"),
+        ("user_gram", np.array([[-2.0]]), "contradict each other"),
     ):
         with pytest.raises(FileError, match=said):
             BASS(n_features=1).restore({**tensors, name: value})

@@ -63,7 +63,9 @@ def test_choices_are_those_of_the_twin_if_users_leave_and_join() -> None:
         policy.learn(user, shown[k], payoff)
         twin.learn(user, shown[k], payoff)
         moved += sum(twin.outside[s] != out for s, out in before.items())
-        found = {s: {one for one in twin.users if s in policy._left[one]} for s in twin.outside}
+        found = {
+            s: {one for one in twin.users if s in policy._left[policy._roster.row(one)]} for s in twin.outside
+        }
         assert found == twin.outside
     assert moved > 5
 
@@ -87,10 +89,22 @@ def test_bad_parameters_and_files_are_named() -> None:
     policy.learn("ann", X, 1.0)
     tensors = policy.tensors()
     for name, value, said in (
-        ("seeds", np.array([4]), "is a seed, but is not known"),
-        ("times", np.array([0]), "less than no payoff"),
-        ("pool_products", np.array([[[-1.0]]]), "not positive definite"),
+        ("seeds", np.array([4]), "a seed that is not a known user"),
+        ("user_times", np.array([-1]), "smaller than 0|contradict each other"),
+        ("cluster_times", np.array([0]), "learned less than its users"),
+        ("cluster_gram", np.array([[0.5]]), "contradict each other"),
+        ("cluster_gram", np.array([[-3.0]]), "contradict each other"),
         ("left", np.zeros((2, 1), dtype=np.uint8), "left"),
     ):
         with pytest.raises(FileError, match=said):
             LOCB(n_features=1).restore({**tensors, name: value})
+
+
+def test_a_file_whose_cluster_lacks_what_its_user_learned_is_refused() -> None:
+    """If it were taken, the user could leave with more than the cluster has: a matrix with eigenvalues below 0."""
+    policy, other = LOCB(n_features=1), LOCB(n_features=1)
+    policy.learn("ann", X, 1.0)
+    other.learn("ann", [0.5], 1.0)
+    lesser = {name: value for name, value in other.tensors().items() if name.startswith("cluster_")}
+    with pytest.raises(FileError, match="learned less than its users"):
+        LOCB(n_features=1).restore({**policy.tensors(), **lesser})

@@ -59,6 +59,10 @@ class Ridges(RidgeRows):
         """Return the vectors, contiguous in memory."""
         return np.require(contexts, requirements=["C", "W"])
 
+    def products(self, rows: Ints | list[int]) -> Floats:
+        """Return M of some rows: (rows, n_features, n_features)."""
+        return np.asarray(np.eye(self.n_features) + self.rows.gram[rows][:, packing(self.n_features)])
+
     def fit(self, n_rows: int, entries: int) -> None:
         if len(self.rows.times) < n_rows:
             self.rows = self._kernels.grown(self.rows, max(n_rows, 2 * len(self.rows.times)), entries)

@@ -2,7 +2,7 @@
 
 paper            here
 i                user
-A_i, b_i, θ_i    _products[i], _sums[i], _weights[i]: A_i = I + Σ x xᵀ, b_i = Σ y x, θ_i = A_i⁻¹b_i
+A_i, b_i, θ_i    a row of user_rows: A_i = I + Σ x xᵀ, b_i = Σ y x, θ_i = A_i⁻¹b_i
 ε_i              _reach[i] = S + R·√(2·log(1/δ) + log det A_i)
 R, S, δ          noise, size, delta
 
@@ -28,11 +28,11 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, ParameterError
-from coterie.models.actions import Actions, ActionsLike
-from coterie.models.checks import check_count, check_number, check_user, read_vectors
+from coterie.models.actions import Actions
+from coterie.models.checks import check_count, check_number, check_user
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.protocol import View
 from coterie.models.roster import Roster
+from coterie.models.rows.ridges import Ridges
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.parameters import Alpha, check_alpha
 from coterie.policies.clustering.numbered_users import NumberedUsers
@@ -79,39 +79,27 @@ class BASS(NumberedUsers):
         self.delta = check_number("delta", self.delta)
         if not 0 < self.delta <= 1:
             raise ParameterError(f"delta is {self.delta!r}, expected a probability in (0, 1]")
-        d = self.n_features
+        self.user_rows: Ridges = Ridges(self.n_features)
         self._roster = Roster()
-        self._products, self._sums = (
-            np.zeros((0, d, d)),
-            np.zeros((0, d)),
-        )  # with room for more users, as below
-        self._weights, self._reach = np.zeros((0, d)), np.zeros(0)
+        self._reach = np.zeros(0)  # with room for more users, as below
         self._cut = np.zeros((0, 0), dtype=np.bool_)  # between two users: whether their edge is cut
         self._component = np.zeros(0, dtype=np.int64)
 
-    def _weigh(self, row: int) -> None:
-        product = self._products[row]
-        self._weights[row] = np.linalg.solve(product, self._sums[row])
+    def _measure(self, row: int) -> None:
+        """Compute the reach of a user's ellipsoid."""
+        [product] = self.user_rows.products([row])
         bits = max(0.0, 2 * math.log(1 / self.delta) + float(np.linalg.slogdet(product)[1]))
         self._reach[row] = self.size + self.noise * math.sqrt(bits)
-
-    def _pool(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Return the pooled products and sums of some users."""
-        extra = self._products[rows] - np.eye(self.n_features)
-        return np.eye(self.n_features) + extra.sum(axis=0), self._sums[rows].sum(axis=0)
 
     def _rows(self, row: int) -> Ints:
         """Return the component of a row: for an unknown user, everybody."""
         here = self._component
         return np.flatnonzero(here == here[row]) if row >= 0 else np.arange(len(here))
 
-    def _read(self, contexts: ActionsLike) -> Actions:
-        return read_vectors(contexts, self.n_features)
-
     def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
         """Score each candidate by the component's estimate and bound."""
-        rows = self._rows(row)
-        own, near = (_view(*self._pool(some), contexts) for some in (rows[rows == row], rows))
+        rows, items = self._rows(row), self.user_rows.numbers(contexts)
+        own, near = self.user_rows.view(row, items), self.user_rows.pooled(rows, items)
         return decide_with(user, contexts, own, near, scale, len(rows) + (row < 0))
 
     def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
@@ -120,9 +108,8 @@ class BASS(NumberedUsers):
 
     def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Update the user, and cut the edges to users whose ellipsoids are apart from the user's."""
-        self._products[row] += np.outer(contexts[0], contexts[0])
-        self._sums[row] += payoff * contexts[0]
-        self._weigh(row)
+        self.user_rows.update(row, self.user_rows.learnable(contexts), payoff)
+        self._measure(row)
         n = len(self._roster)
         linked = np.flatnonzero(~self._cut[row, :n] & (np.arange(n) != row))
         apart = linked[self._apart(row, linked)]
@@ -143,21 +130,21 @@ class BASS(NumberedUsers):
 
     def _apart(self, row: int, others: Ints) -> Any:
         """Return for each of the other users whether the ellipsoids have no point in common."""
-        gap = self._weights[others] - self._weights[row]
+        weights = self.user_rows.rows.weight
+        gap, [own] = weights[others] - weights[row], self.user_rows.products([row])
         found = np.zeros(len(others), dtype=np.bool_)
         # If one holds the centre of the other they are not apart; that is quick to see, and so nearly always.
-        near = ((gap @ self._products[row]) * gap).sum(axis=1) <= self._reach[row]
-        near[~near] = np.einsum(
-            "nd,nde,ne->n", gap[~near], self._products[others[~near]], gap[~near]
-        ) <= self._reach[others[~near]]  # fmt: skip
-        if near.all():
+        far = ((gap @ own) * gap).sum(axis=1) > self._reach[row]
+        products, reach = self.user_rows.products(others[far]), self._reach[others[far]]
+        outside = np.einsum("nd,nde,ne->n", gap[far], products, gap[far]) > reach
+        far[far] = outside
+        if not far.any():
             return found
-        far = others[~near]
-        root = np.linalg.cholesky(self._products[far] / self._reach[far, None, None])
-        inverse = np.linalg.inv(self._products[row]) * self._reach[row]
-        values, vectors = np.linalg.eigh(root.transpose(0, 2, 1) @ inverse @ root)
-        parts = (np.einsum("nd,nde->ne", gap[~near], root @ vectors)) ** 2
-        found[~near] = _least(values, parts) < 0
+        root = np.linalg.cholesky(products[outside] / reach[outside, None, None])
+        values, vectors = np.linalg.eigh(
+            root.transpose(0, 2, 1) @ np.linalg.inv(own) * self._reach[row] @ root
+        )
+        found[far] = _least(values, np.einsum("nd,nde->ne", gap[far], root @ vectors) ** 2) < 0
         return found
 
     def add(self, user: Hashable) -> None:
@@ -165,26 +152,21 @@ class BASS(NumberedUsers):
         check_user(user)
         if user in self._roster:
             return
-        row = len(self._roster)
-        self._roster.join(user)
-        if row == len(self._sums):
-            more, d = max(16, row), self.n_features
-            self._products = np.concatenate([self._products, np.zeros((more, d, d))])
-            self._sums, self._weights = (
-                np.concatenate([kept, np.zeros((more, d))]) for kept in (self._sums, self._weights)
-            )
-            self._reach = np.concatenate([self._reach, np.zeros(more)])
-            self._cut = np.pad(self._cut, (0, more))
-        self._products[row], self._sums[row] = np.eye(self.n_features), 0.0
+        row = self._roster.join(user)
+        self.user_rows.take()
+        if row == len(self._reach):
+            more = max(16, row)
+            self._reach, self._cut = np.pad(self._reach, (0, more)), np.pad(self._cut, (0, more))
         self._cut[row] = self._cut[:, row] = False
-        self._weigh(row)
+        self._measure(row)
         self._component = np.zeros(row + 1, dtype=np.int64)  # the newcomer is connected to everybody
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, with edges and payoffs; the last row takes the place."""
         check_user(user)
         row, last = self._roster.leave(user), len(self._roster)
-        for kept in (self._products, self._sums, self._weights, self._reach, self._cut, self._cut.T):
+        self.user_rows.replace(row)
+        for kept in (self._reach, self._cut, self._cut.T):
             kept[row] = kept[last]
         self._connect()
 
@@ -193,37 +175,23 @@ class BASS(NumberedUsers):
         n = len(self._roster)
         return {
             "users": pack_ids(self._roster.names),
-            "products": self._products[:n].copy(),
-            "sums": self._sums[:n].copy(),
             "cut": np.argwhere(np.triu(self._cut[:n, :n], 1)),
+            **self.user_rows.tensors("user", np.arange(n)),
         }
 
     def restore(self, tensors: Tensors) -> None:
         """Restore what `tensors` returned."""
-        names, d = unpack_ids(tensors, "users"), self.n_features
-        n = len(names)
-        products, sums = take(tensors, "products", "f", (n, d, d)), take(tensors, "sums", "f", (n, d))
-        cut = take(tensors, "cut", "i", (None, 2))
+        names = unpack_ids(tensors, "users")
+        n, cut = len(names), take(tensors, "cut", "i", (None, 2))
         if len(cut) and (cut.min() < 0 or cut.max() >= n or (cut[:, 0] >= cut[:, 1]).any()):
             raise FileError("the model file has a cut edge of a user who is not known")
-        try:
-            np.linalg.cholesky(products)
-        except np.linalg.LinAlgError:
-            raise FileError("a matrix in the model file is not positive definite") from None
-        self._roster = Roster(names)
-        self._products, self._sums = products.copy(), sums.copy()
-        self._weights, self._reach = np.zeros_like(sums), np.zeros(n)
+        self.user_rows.rows = self.user_rows.restore("user", tensors, n)
+        self._roster, self._reach = Roster(names), np.zeros(n)
         for row in range(n):
-            self._weigh(row)
+            self._measure(row)
         self._cut = np.zeros((n, n), dtype=np.bool_)
         self._cut[tuple(cut.T)] = self._cut[tuple(cut[:, ::-1].T)] = True
         self._connect()
-
-
-def _view(product: Floats, sums: Floats, x: Floats) -> View:
-    """Return the estimate and the spread of each candidate."""
-    solved = np.linalg.solve(product, np.column_stack([sums, x.T]))
-    return View(x @ solved[:, 0], np.sqrt(np.maximum((x * solved[:, 1:].T).sum(axis=1), 0)))
 
 
 def _least(values: Floats, parts: Floats) -> Any:
@@ -231,9 +199,8 @@ def _least(values: Floats, parts: Floats) -> Any:
     low, high = np.zeros((len(values), 1)), np.ones((len(values), 1))
     for _ in range(HALVINGS):
         s = (low + high) / 2
-        slope = -(parts * (1 - 2 * s - (values - 1) * s * s) / (1 + (values - 1) * s) ** 2).sum(axis=1)[
-            :, None
-        ]
-        low, high = np.where(slope < 0, s, low), np.where(slope < 0, high, s)
+        slope = -(parts * (1 - 2 * s - (values - 1) * s * s) / (1 + (values - 1) * s) ** 2).sum(axis=1)
+        down = (slope < 0)[:, None]
+        low, high = np.where(down, s, low), np.where(down, high, s)
     s = (low + high) / 2
     return 1 - (parts * s * (1 - s) / (1 + s * (values - 1))).sum(axis=1)

@@ -1,4 +1,4 @@
-"""What policies share that number their users: CLUB, SCLUB, DynUCB, COFIBA, DCCB and BASS."""
+"""What policies share that number their users: CLUB, SCLUB, DynUCB, COFIBA, DCCB, BASS and LOCB."""
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
@@ -20,12 +20,13 @@ class NumberedUsers(Policy):
     """Checks the input and finds the user's row; the methods below say what is done with it. Row -1 is unknown."""
 
     finds_neighbours = True
-    alpha: Alpha
+    alpha: Alpha = 0.0  # of policies whose bound is another
+    user_rows: RidgeRows
     _roster: Roster
 
     def _read(self, contexts: ActionsLike) -> Actions:
         """Check candidates and return them in the format of decisions."""
-        return self.read(contexts)
+        return self.user_rows.read(contexts)
 
     @abstractmethod
     def _decide(self, user: Hashable, row: int, contexts: Actions, scale: float) -> Decision:
@@ -77,9 +78,6 @@ class RowUsers(NumberedUsers):
         self.alpha = check_alpha(self.alpha)
         self.user_rows = make_rows(self.n_features, self.one_hot)
         self._roster = Roster()
-
-    def _read(self, contexts: ActionsLike) -> Actions:
-        return self.user_rows.read(contexts)
 
 
 class PooledRows(RowUsers):
