@@ -27,6 +27,18 @@ def contest(part: str) -> str:
     return str(read("contest.json")[part])
 
 
+def contest_lines(*titles: str) -> str:
+    """Return some games of the contest: Hierarchical's regret over RAN's, beside rivals that show why."""
+    names = {"hierarchical": "`Hierarchical`", "linucb-multiple": "alone", "linucb-single": "pooled"}
+    names |= {"cab": "CAB", "vw": "VW"}
+    lines = ["", f"| data | {' | '.join(names.values())} |", "|---|---|---|---|---|---|"]
+    for title in titles:
+        [found, *_] = [one for one in read("contest.json")["lines"] if one["title"].startswith(title)]
+        cells = " | ".join(f"{found['scores'][name]['mean']:.3f}" for name in names)
+        lines.append(f"| {found['title']} | {cells} |")
+    return "\n".join([*lines, ""])
+
+
 def contest_time() -> str:
     """Return how long the contest takes, and which games take longest."""
     lines = (RESULTS / "contest-time.jsonl").read_text(encoding="utf-8").splitlines()
@@ -220,6 +232,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     made.__name__.replace("_", "-"): made
     for made in (
         contest,
+        contest_lines,
         contest_time,
         comparison,
         compared,
