@@ -22,9 +22,10 @@ from packaging.requirements import Requirement
 from prometheus_client.parser import text_string_to_metric_families
 
 from coterie.cli.app import COMMANDS, read_command
+from coterie.data.logs.rules import Config
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings, read_settings
+from coterie.service.settings import Settings, read_settings
 from tests.service.process import SOURCE, address_in
 
 ROOT = Path(__file__).parent.parent

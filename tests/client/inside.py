@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from coterie import Client
-from coterie.service.settings import Config
+from coterie.data.logs.rules import Config
 from tests.service.helpers import served
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from coterie.client.litellm import words_of
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import Rank
+from coterie.data.logs.rules import Config
 from coterie.data.published.catalogue import read_known, source
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank
-from coterie.service.settings import Config
 
 PRICES = (0.0, 1.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SEEDS = 10

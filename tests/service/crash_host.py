@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 
+from coterie.data.logs.rules import Config
 from coterie.service.core.warm_up import warm_up
 from coterie.service.serve import serve
-from coterie.service.settings import Config, read_settings
+from coterie.service.settings import read_settings
 
 
 def main() -> None:

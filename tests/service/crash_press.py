@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from coterie.bench.service.loadtest import Client, action_features, context_features, request_bytes
-from coterie.service.ids import SLOT
+from coterie.data.logs.records import SLOT
 
 CONNECTIONS, USERS = 6, 4  # users of each connection
 POLICIES = ("hierarchical", "linucb")

@@ -21,13 +21,14 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load, save
 
+from coterie.data.logs.rules import Config
 from coterie.policies import POLICIES
 from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.settings import Config, Durability, Settings
+from coterie.service.settings import Durability, Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock
@@ -349,7 +350,7 @@ def check_finite(coordinator: Coordinator) -> None:
     for bandit in arms:
         for kept in (bandit.spending, bandit.guards):  # no name in them contains either word
             assert not {"inf", "nan"} & set(re.findall(r"[a-z]+", repr(kept))), kept
-        for kind, policy in bandit.policies.made().items():
+        for kind, policy in bandit.policies.made.items():
             for name, tensor in policy.tensors().items():
                 assert tensor.dtype.kind != "f" or np.isfinite(tensor).all(), f"{kind}.{name} is not finite"
 

@@ -6,13 +6,13 @@ Run it only when a new VERSION is made, and keep the old files: they are what us
 import shutil
 from pathlib import Path
 
+from coterie.data.logs.records import ShownAction, pack
+from coterie.data.logs.rules import Config
 from coterie.service.core import bandit
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import pack
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.saving import save_now
 from tests.service.helpers import START
@@ -34,7 +34,7 @@ def live() -> Bandit:
             made.activate(f"event-{k}", at)
         if k % 3 == 0:
             made.reward(f"event-{k}", 1.0 - k / 8, at)
-    made.observe("user-9", 0.5, START + 20_000, "a")
+    made.observe("user-9", ShownAction("a"), 0.5, START + 20_000)
     made.forget("user-2", START + 21_000)
     return made
 

@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import Rank, pack
+from coterie.data.logs.rules import Config
 from coterie.service import clock as service_clock
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank, pack
 from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 
 T = TypeVar("T")
 START = 1_800_000_000_000

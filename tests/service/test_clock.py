@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from coterie.data.logs.records import Rank, Tick, flatten
+from coterie.data.logs.settling import settled
 from coterie.service.clock import JUMP, SteadyClock
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import Rank, Tick, flatten
-from coterie.service.exchange.dsjson import settled
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator

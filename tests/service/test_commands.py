@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from coterie.bench.service.loadtest import SERVERS, Dialect, Plan, Server, check_plan, press
 from coterie.cli.app import app
+from coterie.data.logs.rules import Config
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.service.app import NATIVE
 from coterie.service.http.routes import page
 from coterie.service.log import store
-from coterie.service.settings import Config, Durability, read_settings
+from coterie.service.settings import Durability, read_settings
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
 from tests.service.process import service
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Question
 from coterie.service.demo import HELD_BACK, ITEMS, KINDS, USERS, Crowd, live
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.trial.intervals import interval, unweighted
 from coterie.service.trial.report import report
 from tests.service.helpers import START, settings_of, with_coordinator

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
-from coterie.service.core.records import flatten
+from coterie.data.logs.records import flatten
 from coterie.service.exchange.dsjson import write_dsjson
 from coterie.service.exchange.parquet import write_parquet
 from coterie.service.log.sqlite_store import SqliteStore

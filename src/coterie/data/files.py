@@ -16,10 +16,10 @@ VARIABLE = "COTERIE_DATA"
 BINARY = (".rda", ".RData", ".compress")  # every other file is text
 
 
-def need(module: str, what: str) -> Any:
+def need(module: str, what: str, extra: str = "experiments") -> Any:
     """Import an optional module, or raise an error that says how to install it."""
     if find_spec(module.split(".")[0]) is None:
-        raise MissingExtraError(f"{what} needs {module.split('.')[0]}: pip install 'coterie[experiments]'")
+        raise MissingExtraError(f"{what} needs {module.split('.')[0]}: pip install 'coterie[{extra}]'")
     return import_module(module)
 
 

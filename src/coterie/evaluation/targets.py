@@ -12,7 +12,6 @@ from coterie.errors import ParameterError
 from coterie.models.actions import named_features
 from coterie.models.candidates import Candidates
 from coterie.models.encoded import Encoded, encode, name_of
-from coterie.models.features import hash_flat
 from coterie.policies import Policy
 
 FIXED = ("uniform", "baseline", "logged")
@@ -87,9 +86,7 @@ class Learner:
         """Return the actions in the policy's format."""
         if self.n_features is None:
             return list(one.actions) if self.one_hot else encoded
-        named = zip(one.actions, _features(one), strict=True)
-        features = [{f"id={name}": 1.0, **own} for name, own in named]
-        vectors = hash_flat(features, one.context, self.n_features)
+        vectors = encoded.vectors(self.n_features)
         return Candidates.trusted(list(one.actions), vectors) if self.one_hot else vectors
 
 

@@ -7,6 +7,7 @@ million.
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from struct import Struct
 from typing import Any, final
 
@@ -19,7 +20,7 @@ from coterie.models._kernels.hierarchy.effect_keys import HashedItems
 from coterie.models.actions import Action, ActionsLike, named_features
 from coterie.models.candidates import read_table
 from coterie.models.checks import check_item, list_candidates, without_tiny
-from coterie.models.features import hash_name, hash_names
+from coterie.models.features import cross, hash_name, hash_names
 from coterie.models.files import to_json
 from coterie.models.ranges import PRODUCT
 
@@ -49,6 +50,14 @@ class Encoded:
 
     def __getitem__(self, k: int) -> "Encoded":
         return Encoded(_one_of(self.hashed, range(len(self))[k]))
+
+    def vectors(self, dimensions: int) -> Floats:
+        """Return them as vectors, each of norm 1 or all zero: (candidates, dimensions); see `features.py`."""
+        hashed, rows = self.hashed, np.zeros((len(self), dimensions))
+        for row, (first, last) in zip(rows, pairwise(hashed.starts.tolist()), strict=True):
+            own = hashed.features[first:last], hashed.values[first:last]
+            row[:] = cross(hashed.context, hashed.context_values, *own, dimensions)
+        return rows
 
     def to_bytes(self, k: int = 0) -> bytes:
         """Return a candidate as bytes: the number of context features, whether there is an id, hashes, values."""

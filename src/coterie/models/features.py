@@ -10,8 +10,8 @@
 4. Place. A hash z adds ±value at position (z mod 2⁶³) mod dimensions, minus if z ≥ 2⁶³.
 5. Scale. The vector is divided by its Euclidean norm; all zeros stay zeros.
 
->>> rows = hash_actions([("a", [{"type": "news"}])], [{"device": {"mobile": True}}], 8)
->>> rows[0].round(3).tolist()
+>>> context, action = flatten([{"device": {"mobile": True}}]), flatten([{"id": "a"}, {"type": "news"}])
+>>> cross(*hash_names(context), *hash_names(action), 8).round(3).tolist()
 [0.408, 0.408, 0.0, 0.0, 0.0, -0.816, 0.0, 0.0]
 """
 
@@ -142,27 +142,6 @@ def _mix(z: Hashes) -> Hashes:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def hash_actions(
-    actions: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
-    context: Sequence[Mapping[str, Any]],
-    dimensions: int,
-) -> Floats:
-    """Return one row per action, each of norm 1 or all zero: (actions, dimensions)."""
-    flat = [flatten([{"id": name}, *features]) for name, features in actions]
-    return hash_flat(flat, flatten(context), dimensions)
-
-
-def hash_flat(
-    actions: Sequence[Mapping[str, float]], context: Mapping[str, float], dimensions: int
-) -> Floats:
-    """Return the same for flat features; an action's "id=<id>" is one of them."""
-    around, weights = hash_names(context)
-    rows = np.zeros((len(actions), dimensions))
-    for row, features in zip(rows, actions, strict=True):
-        row[:] = cross(around, weights, *hash_names(features), dimensions)
-    return rows
 
 
 def cross(around: Hashes, weights: Floats, own: Hashes, values: Floats, dimensions: int) -> Floats:

@@ -20,9 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from coterie import __version__
+from coterie.data.logs.records import Batch, checksum
 from coterie.errors import FileError
 from coterie.models.files import publish
-from coterie.service.core.records import Batch, checksum
 from coterie.service.log import postgres_copy
 from coterie.service.log.damage import Damaged, check_before, lost
 from coterie.service.log.pieces import name_of

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from litestar.params import Parameter
 from msgspec import Meta
 
+from coterie.data.logs.records import request_of
 from coterie.service.problems import Problem
 
 # Neither "." nor "..": clients and proxies drop them from addresses, encoded or not. (`$` alone would accept "a\n".)
@@ -24,8 +25,6 @@ NAME = r"^[^\x00-\x1f\x7f-\x9f]+$(?!\n)"
 NAME_RULE = f"expected 1 to {LONGEST} characters, no control characters"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=ID)]
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=NAME)]
@@ -73,6 +72,6 @@ def decode_id(segment: str) -> str:
     except UnicodeDecodeError as error:
         message = f"the id {segment[:80]!r} in the path is not UTF-8: {error}"
         raise Problem(400, "invalid_id", message) from error
-    if not is_id(text.partition(SLOT)[0]):
+    if not is_id(request_of(text)):
         raise Problem(400, "invalid_id", f"the id in the path is {text[:80]!r}, {RULE}")
     return text

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.data.logs.records import Rank, flatten
+from coterie.data.logs.rules import Cap
 from coterie.evaluation import evaluate
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import Rank, flatten
 from coterie.service.log.store import open_store
-from coterie.service.settings import Cap
 from tests.service.coordination.test_many import with_services
 from tests.service.core.test_caps import chosen, hold
 from tests.service.helpers import ask
@@ -35,7 +35,7 @@ def test_caps_hold_exactly_with_two_services_slots_and_retries_and_the_log_tells
         async def visit(k: int, user: str, draws: Any) -> None:
             first, second = services[k % 2], services[(k + 1) % 2]
             if k % 10 == 0:
-                page = [ask(f"{k}-{i}", user, "abcdefgh", parent=str(k), slot=str(i)) for i in range(2)]
+                page = [ask(f"{k}\u001f{i}", user, "abcdefgh", slot=str(i)) for i in range(2)]
                 shown = await first.rank_slots(page)
                 repeat: Any = await second.rank_slots(page)
             else:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings, read_settings
+from coterie.service.settings import Settings, read_settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock, ask, opened, settings_of, with_coordinator
@@ -152,9 +153,3 @@ def test_a_change_of_policy_replays_the_same_after_a_user_was_scrubbed(tmp_path:
             assert live == snapshot.dump(recover(coordinator.store, from_empty=True)), config
 
     with_coordinator(settings_of(path, Config(exploration=0.3)), work, Clock())
-
-
-def test_a_log_that_counts_its_events_is_served_and_shown(tmp_path: Path) -> None:
-    """Earlier versions had `max-events`, which has no effect now."""
-    with _started(_settings(tmp_path, "[config]\nmax-events = 200_000\n")) as client:
-        assert "maxEvents" not in client.get("/v1/configuration").json()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from coterie import CAB
+from coterie.data.logs.rules import Challenger, Config
 from coterie.engines.address import open_engine
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
 from coterie.service.problems import Problem
-from coterie.service.settings import Challenger, Config
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
 
@@ -58,7 +58,7 @@ def test_answers_and_replays_on_a_device_are_those_of_one_process(tmp_path: Path
     with opened(tmp_path / "device.db") as store:
         for from_empty in (True, False):
             here, there = recover(store, from_empty), recover(store, from_empty, device)
-            one, other = here.policies.vectors, there.policies.vectors
+            one, other = here.policies.made["vectors"], there.policies.made["vectors"]
             assert isinstance(one, CAB)
             assert isinstance(other, CAB)
             assert other.engine is device

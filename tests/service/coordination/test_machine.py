@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock, ask
@@ -148,8 +149,7 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def every_reward_was_learned_once(self) -> None:
-        policy = self.coordinator.bandit.policies.model if hasattr(self, "coordinator") else None
-        self_learned = 0 if policy is None else policy.learned
+        self_learned = self.coordinator.bandit.policies.learned if hasattr(self, "coordinator") else 0
         pending = sum(
             event["state"] == "waiting" and event["deadline"] <= self.clock.now
             for event in self.model.values()

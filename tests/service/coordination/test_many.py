@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from coterie.data.logs.records import Batch, Rank, Reward, flatten
+from coterie.data.logs.rules import Cap, Config
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
-from coterie.service.core.records import Batch, Rank, Reward, flatten
 from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
-from coterie.service.settings import Cap, Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from coterie.service.store_errors import PassingError
@@ -150,7 +151,7 @@ def test_frequency_caps_hold_exactly_among_services_that_decide_at_once(url: str
         async def visit(k: int) -> None:
             asked, service = ask(f"e{k}", f"user-{k % 3}", "abcd"), services[k % 2]
             if k % 5 == 0:
-                page = [ask(f"{k}-{i}", "user-0", "abcd", parent=str(k), slot=str(i)) for i in range(2)]
+                page = [ask(f"{k}\u001f{i}", "user-0", "abcd", slot=str(i)) for i in range(2)]
                 found = await asyncio.gather(*(one.rank_slots(page) for one in services))
                 assert found[0] == found[1]
             elif k % 5 == 1:

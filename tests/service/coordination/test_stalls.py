@@ -13,6 +13,8 @@ import pytest
 from litestar.testing import TestClient
 
 from coterie import CAB
+from coterie.data.logs.records import Rank, Reward, flatten
+from coterie.data.logs.rules import Config
 from coterie.models.features import DEPTH, count
 from coterie.models.hierarchy.named import NamedModel
 from coterie.service.coordination import relearning
@@ -20,14 +22,13 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.turns import Turns
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank, Reward, flatten
 from coterie.service.core.workload import LONG, long_to_decide
 from coterie.service.http.routes import decisions
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import routes as personalizer
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover, relearn
 from tests.playing import Elsewhere
@@ -422,7 +423,7 @@ def test_counting_ends_soon_after_the_limit() -> None:
 def test_many_slots_are_decided_beside_the_loop_however_few_their_features(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         letters = "abcdefghijklmnopqrst"
-        questions = [ask(f"page\u001f{k}", actions=letters, parent="page", slot=str(k)) for k in range(20)]
+        questions = [ask(f"page\u001f{k}", actions=letters, slot=str(k)) for k in range(20)]
         with gate_before(Bandit, "decide") as gate:
             gate.opened.set()
             assert len(await coordinator.rank_slots(questions)) == 20
@@ -434,13 +435,13 @@ def test_many_slots_are_decided_beside_the_loop_however_few_their_features(tmp_p
 def test_a_retry_of_slots_gets_the_same_answer_before_the_first_is_durable(tmp_path: Path) -> None:
     async def work(coordinator: Coordinator) -> None:
         def questions() -> list[Question]:
-            return [ask(f"page\u001f{k}", parent="page", slot=str(k)) for k in range(3)]
+            return [ask(f"page\u001f{k}", slot=str(k)) for k in range(3)]
 
         first, second = await asyncio.gather(
             coordinator.rank_slots(questions()), coordinator.rank_slots(questions())
         )
         assert first == second
-        other = [ask(f"page\u001f{k}", user="bob", parent="page", slot=str(k)) for k in range(3)]
+        other = [ask(f"page\u001f{k}", user="bob", slot=str(k)) for k in range(3)]
         with pytest.raises(Exception, match="was decided for another request"):
             await coordinator.rank_slots(other)
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats
+from coterie.data.logs.records import Rank
+from coterie.data.logs.rules import Budget, Config
 from coterie.data.published.classified import prompts
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank
-from coterie.service.settings import Budget, Config
 from tests.service.helpers import START
 
 BUDGETS = (2.3e-4, 6.5e-4)  # dollars per request

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from coterie.data.logs.records import ShownAction, decode
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError, ParameterError
 from coterie.policies import POLICIES
 from coterie.policies.base.vowpal_options import is_installed
@@ -16,13 +18,11 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.deciding import draw
-from coterie.service.core.events import Paid
+from coterie.service.core.policies import read_shown
 from coterie.service.core.policy_config import possible
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import decode
 from coterie.service.exchange.model_file import export_model
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, again, ask, bandit, decide, settings_of, with_coordinator
 
@@ -106,12 +106,13 @@ def test_the_average_is_the_mean_of_the_rewards_within_the_wait_and_is_learned_a
 
 def test_a_retry_is_the_same_event_and_another_body_is_refused() -> None:
     made = bandit()
-    decide(made, ask("e1"))
+    record = decide(made, ask("e1"))
     position = made.position
     assert again(made, ask("e1")).position == position - 1
     assert made.position == position
+    ask("e1").check_retry(record)
     with pytest.raises(Problem, match="decided for another request") as caught:
-        made.rank(ask("e1", user="bob"), START)
+        ask("e1", user="bob").check_retry(record)
     assert caught.value.status == 409
 
 
@@ -171,8 +172,8 @@ def test_forgetting_leaves_no_event_no_name_and_no_model() -> None:
         made.reward(f"e-{user}", 1.0, START)
     number = made.forget("ann", START)
     assert number == 0
-    assert made.policies.model is not None
-    assert list(made.policies.model.users) == [1]
+    assert "model" in made.policies.made
+    assert list(made.policies.made["model"].users) == [1]
     assert "e-ann" not in made.events
     assert "ann" not in made.names
     assert made.reward("e-ann", 1.0, START) == "unknown_event"
@@ -186,8 +187,8 @@ def test_the_user_unseen_for_longest_goes() -> None:
         decide(made, ask(f"e{event}", user))
         made.reward(f"e{event}", 1.0, START)
     assert set(made.names) == {"ann", "cat"}
-    assert made.policies.model is not None
-    assert len(made.policies.model.users) == 2
+    assert "model" in made.policies.made
+    assert len(made.policies.made["model"].users) == 2
 
 
 def test_a_rank_that_names_too_many_items_is_refused() -> None:
@@ -201,11 +202,11 @@ def test_actions_with_features_are_vectors() -> None:
     made = bandit(policy="cab", exploration=0.0, dimensions=16)
     actions = [Action("a", [{"tone": "calm"}]), Action("b", [{"tone": "loud"}])]
     record = decide(made, Question("e1", "ann", actions, [{"hour": 8}]))
-    assert record.x is not None
-    assert len(record.x) == 8 * 16
+    assert record.featured
+    assert read_shown(record.action, made.config)[1].shape == (16,)
     made.reward("e1", -1.0, START)
     assert decide(made, Question("e2", "ann", actions, [{"hour": 8}])).choice == 1
-    assert made.policies.items is None
+    assert "items" not in made.policies.made
 
 
 def test_a_policy_that_does_not_exist_is_refused() -> None:
@@ -246,7 +247,7 @@ def test_a_replay_of_the_log_is_the_state_bit_for_bit(policy: str) -> None:
 def test_a_snapshot_of_another_version_is_refused_by_name() -> None:
     made = msgspec.msgpack.decode(snapshot.dump(bandit()))
     made["version"] = 99
-    with pytest.raises(Exception, match="snapshot has format version 99, this coterie reads version 2"):
+    with pytest.raises(Exception, match="snapshot has format version 99, this coterie reads version 3"):
         snapshot.restore(msgspec.msgpack.encode(made))
 
 
@@ -270,9 +271,9 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
         with pytest.raises(Problem, match="names 1 new items, but 3 of at most 3 are known; raise max-items"):
             await coordinator.rank(ask("e2", actions="abd"))
         with pytest.raises(Problem, match="names 2 new items"):
-            await coordinator.observe([("ann", Paid(name), 1.0) for name in "ade"])
+            await coordinator.observe([("ann", ShownAction(name), 1.0) for name in "ade"])
         assert coordinator.bandit.policies.learned == 0  # refused whole
-        await coordinator.observe([("ann", Paid("a"), 1.0)])
+        await coordinator.observe([("ann", ShownAction("a"), 1.0)])
         await coordinator.rank(ask("e3", actions="cab"))
         assert list(coordinator.bandit.policies.known_items) == ["a", "b", "c"]
         content = export_model(coordinator.bandit)
@@ -283,7 +284,7 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
     content = with_coordinator(settings_of(tmp_path / "a.db", Config(policy="cab", max_items=3)), work)
 
     async def take(coordinator: Coordinator) -> None:
-        await coordinator.observe([("bob", Paid(name), 1.0) for name in "xy"])
+        await coordinator.observe([("bob", ShownAction(name), 1.0) for name in "xy"])
         larger = export_model(coordinator.bandit)
         await coordinator.configure(replace(coordinator.bandit.config, max_items=1))
         with pytest.raises(FileError, match=r"the model file has 2 items, expected at most 1 \(max-items\)"):
@@ -305,8 +306,8 @@ def test_another_policy_learns_a_log_whose_beginning_is_gone(tmp_path: Path) -> 
         await coordinator.rank(ask("kept"))
         assert await coordinator.reward("kept", 1.0) == "applied"
         await coordinator.configure(Config(policy="linucb"))
-        assert coordinator.bandit.policies.items is not None
-        assert coordinator.bandit.policies.items.learned == 1
+        assert "items" in coordinator.bandit.policies.made
+        assert coordinator.bandit.policies.made["items"].learned == 1
         assert (
             await coordinator.reward("shown later", 1.0) == "unknown_event"
         )  # it has nothing to learn it for

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from coterie.client.calls import ranked_of
+from coterie.data.logs.records import Rank, ShownAction, decode
+from coterie.data.logs.rules import Budget, Challenger, Config
 from coterie.policies import Basis, Decision
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.budget import DAY, MOST, RATE, Spending
-from coterie.service.core.events import Paid
-from coterie.service.core.records import Rank, decode
-from coterie.service.settings import Budget, Challenger, Config, read_settings
+from coterie.service.settings import read_settings
 from coterie.service.snapshots import snapshot
 from tests.miniature import real_data
 from tests.service.coordination.test_many import with_services
@@ -303,7 +303,7 @@ def test_decisions_of_the_same_moment_spend_no_more_than_is_left(tmp_path: Path,
     async def work(services: list[Coordinator]) -> None:
         for service in services:
             await service.sequencer.follow()
-        await services[0].observe([("ann", Paid(item="b"), 1.0), ("ann", Paid(item="a"), 0.0)] * 20)
+        await services[0].observe([("ann", ShownAction("b"), 1.0), ("ann", ShownAction("a"), 0.0)] * 20)
         asked = [ask(f"e{k}", f"user {k}", "ab", costs=(0.0, 1.0)) for k in range(120)]
         found = await asyncio.gather(*(services[k % 2].rank(one) for k, one in enumerate(asked)))
         spent = sum(map(cost, found))

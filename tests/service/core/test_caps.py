@@ -11,14 +11,15 @@ import pytest
 
 from coterie.client.calls import ranked_of
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import Rank, decode
+from coterie.data.logs.rules import Cap, Challenger, Config
 from coterie.errors import ParameterError
 from coterie.service.coordination.client_decisions import Decided, keep_all
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Rank, decode
 from coterie.service.figures.exploring import asked_again
-from coterie.service.settings import Cap, Challenger, Config, read_settings
+from coterie.service.settings import read_settings
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import (
     START,
@@ -81,12 +82,7 @@ def test_if_every_action_is_capped_the_baseline_is_shown(
         decide(made, ask(f"e{k}"))
     record = decide(made, ask("last", baseline=baseline, excluded=frozenset(excluded)))
     answer = ranking_of(record)
-    assert (chosen(record), record.shown, record.probability, record.exploration) == (
-        shown,
-        "baseline",
-        1.0,
-        0,
-    )
+    assert (chosen(record), record.shown, record.probability) == (shown, "baseline", 1.0)
     assert answer.all_capped
     assert set(answer.capped) == set("abc") - set(excluded)
     assert {one.id: one.probability for one in answer.ranking} == {
@@ -250,7 +246,7 @@ def test_slots_and_retries_keep_their_looks_over_a_restart(tmp_path: Path) -> No
     clock = Clock()
 
     def page(name: str) -> list[Any]:
-        return [ask(f"{name}{k}", actions="abcd", parent=name, slot=str(k)) for k in range(2)]
+        return [ask(f"{name}\u001f{k}", actions="abcd", slot=str(k)) for k in range(2)]
 
     def ranks(*names: str) -> list[list[Rank]]:
         async def work(coordinator: Coordinator) -> list[list[Rank]]:

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
+from coterie.data.logs.records import Befriend, decode
+from coterie.data.logs.rules import Challenger
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.edges import MOST
-from coterie.service.core.records import Befriend, decode
 from coterie.service.exchange.model_file import export_model, import_model
 from coterie.service.problems import Problem
-from coterie.service.settings import Challenger
 from coterie.service.snapshots import snapshot
 from tests.service.core.test_one_model import replayed
 from tests.service.helpers import START, ask, bandit, decide
@@ -35,7 +35,7 @@ def live(made: Bandit, n: int = 150, start: int = 0) -> None:
 def test_a_replay_and_a_snapshot_have_the_same_friends_to_the_bit() -> None:
     made = bandit(exploration=0.2, max_users=12)
     live(made)
-    model = made.policies.model
+    model = made.policies.made["model"]
     assert model is not None
     assert any(made.friends_of(f"user-{k}") for k in range(8))
     assert snapshot.dump(replayed(made)) == snapshot.dump(made)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import ContextError
-from coterie.models.features import count, flatten, hash_actions
+from coterie.models.features import count, flatten
+from coterie.service.core.encoding import encode_question
 
 scalars = (
     st.none() | st.booleans() | st.floats(-1e6, 1e6) | st.integers(-(10**20), 10**20) | st.text(max_size=8)
@@ -49,7 +50,7 @@ def plain(name: str, features: list[Any], context: list[Any], dimensions: int) -
 def test_hashing_is_as_documented(
     name: str, features: list[Any], context: list[Any], dimensions: int
 ) -> None:
-    x = hash_actions([(name, features)], context, dimensions)[0]
+    x = encode_question([name], [features], context).vectors(dimensions)[0]
     assert np.allclose(x, plain(name, features, context, dimensions), atol=1e-9)
     assert np.linalg.norm(x) <= 1 + 1e-9
     assert np.isfinite(x).all()
@@ -57,7 +58,8 @@ def test_hashing_is_as_documented(
 
 def test_a_vector_never_changes() -> None:
     """Models on disk rest on these numbers."""
-    x = hash_actions([("jazz", [{"tone": "calm", "minutes": 3}])], [{"device": {"mobile": True}}], 6)[0]
+    own = [{"tone": "calm", "minutes": 3}]
+    x = encode_question(["jazz"], [own], [{"device": {"mobile": True}}]).vectors(6)[0]
     assert x.round(6).tolist() == STABLE
 
 
@@ -70,7 +72,7 @@ def test_features_are_flattened_by_path() -> None:
 
 
 def test_equal_actions_have_equal_rows() -> None:
-    rows = hash_actions([("a", [{"x": 1}]), ("b", [{"x": 1}]), ("a", [{"x": 1}])], [{"y": "z"}], 16)
+    rows = encode_question(["a", "b", "a"], [[{"x": 1}]] * 3, [{"y": "z"}]).vectors(16)
     assert (rows[0] == rows[2]).all()
     assert (rows[0] != rows[1]).any()
 

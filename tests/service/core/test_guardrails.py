@@ -10,14 +10,16 @@ import msgspec
 import pytest
 
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import Rank, decode, flatten
+from coterie.data.logs.rules import Challenger, Config, Guardrail
+from coterie.data.logs.service_log import exported
 from coterie.errors import ParameterError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.guardrails import FEWEST, MOST_PARTS
-from coterie.service.core.records import Rank, decode, flatten
 from coterie.service.exchange.dsjson import write_dsjson
-from coterie.service.exchange.parquet import read_parquet, write_parquet
+from coterie.service.exchange.parquet import write_parquet
 from coterie.service.problems import Problem
-from coterie.service.settings import Challenger, Config, Guardrail, read_settings
+from coterie.service.settings import read_settings
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, Clock, ask, bandit, decide, served, settings_of, with_coordinator
 
@@ -307,4 +309,5 @@ def test_guardrails_over_http_in_settings_and_in_exports(tmp_path: Path) -> None
     line = json.loads((tmp_path / "log.dsjson").read_text().splitlines()[0])
     assert line["o"] == [{"v": 0.5, "EventId": "e-u0", "parts": [{"clicked": 1.0, "complained": 1.0}]}]
     write_parquet(records, names, tmp_path / "log.parquet")
-    assert [*read_parquet(tmp_path / "log.parquet")][2].parts == {"clicked": 1.0, "complained": 1.0}  # type: ignore[union-attr]
+    reward: Any = [*exported(tmp_path / "log.parquet")][2][2]
+    assert reward.parts == {"clicked": 1.0, "complained": 1.0}

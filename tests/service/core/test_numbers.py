@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from coterie.data.logs.records import Import, Rank, decode, encode
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError, ParameterError
 from coterie.models.encoded import Encoded
 from coterie.policies import POLICIES
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Import, Rank, decode, encode
 from coterie.service.exchange.model_file import export_model, import_model
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.checking import check
 from coterie.service.snapshots.recovery import recover
@@ -98,7 +98,7 @@ def test_a_start_skips_the_record_and_a_snapshot_that_is_not_finite(
         (record,) = of_an_earlier_version(made, 1e-160)
         await coordinator._write(lambda: made.keep(featured("old", 1.0), record, START))
         await coordinator.reward("old", 1.0)
-        model: Any = made.policies.model
+        model: Any = made.policies.made["model"]
         model._model.effects.figures[:] = np.nan
 
     with_coordinator(settings, live)  # its stop writes the snapshot
@@ -113,7 +113,8 @@ def test_a_start_skips_the_record_and_a_snapshot_that_is_not_finite(
     assert "the payoff of event 'old' was not learned" in caplog.text
     with opened(tmp_path / "log.db") as store:
         assert check(store).same is True
-        assert np.isfinite(recover(store).policies.model._model.effects.figures).all()  # type: ignore[union-attr]
+        model: Any = recover(store).policies.made["model"]
+        assert np.isfinite(model._model.effects.figures).all()
 
 
 def test_a_reward_that_cannot_be_learned_says_so_and_changes_only_the_event(tmp_path: Path) -> None:
@@ -122,8 +123,8 @@ def test_a_reward_that_cannot_be_learned_says_so_and_changes_only_the_event(tmp_
         client.post("/v1/rank", json=body | {"eventId": "one"})
         client.post("/v1/events/one/reward", json={"value": 1.0})
         client.post("/v1/rank", json=body | {"eventId": "two"})
-        model = coordinator.bandit.policies.model._model  # type: ignore[union-attr]
-        model.plain.population.model.prior.means[:] = 1e61  # so that an estimate is far out of range
+        model: Any = coordinator.bandit.policies.made["model"]
+        model._model.plain.population.model.prior.means[:] = 1e61  # so that an estimate is far out of range
         answer = client.post("/v1/events/two/reward", json={"value": 1.0})
         assert (answer.status_code, answer.json()["outcome"]) == (200, "not_learned")
         assert "coterie_payoffs_skipped 1.0" in client.get("/metrics").text
@@ -173,7 +174,7 @@ def test_after_a_model_file_with_a_tiny_number_everybody_is_served() -> None:
             one = decide(made, featured(f"{name} {k}", 2.0, 3.0, f"user {k % 2}"))
             assert 0 < one.probability <= 1, name
             made.reward(one.event, 1.0, START)
-        tensors = made.policies.made()["model"].tensors()
+        tensors = made.policies.made["model"].tensors()
         assert all(np.isfinite(tensor).all() for tensor in tensors.values() if tensor.dtype.kind == "f"), name
     assert done > 1
 
@@ -182,11 +183,11 @@ def test_an_import_in_the_log_that_cannot_be_used_is_skipped(caplog: pytest.LogC
     made = bandit()
     decide(made, featured("one", 1.0))
     made.reward("one", 1.0, START)
-    tensors = load(save(made.policies.model.tensors()))  # type: ignore[union-attr]
+    tensors = load(save(made.policies.made["model"].tensors()))
     tensors["precision"] = np.full_like(tensors["precision"], 1e308)
     learned = made.policies.learned
     with caplog.at_level(logging.ERROR, "coterie.service"):
-        made.apply(Import(START, (), model=(7, save(tensors))))
+        made.apply(Import(START, (), {"model": (7, save(tensors))}))
     assert (made.skipped, made.policies.learned) == (1, learned)
     assert "its model was not learned: tensor 'precision'" in caplog.text
     assert decide(made, ask("two")).probability > 0
@@ -197,7 +198,7 @@ def test_what_cannot_be_encoded_changes_nothing() -> None:
     before = snapshot.dump(made), made.position, len(made.outbox), dict(made.names)
     with pytest.raises(ParameterError, match=r"cannot be written to the log.*2\*\*64 - 1"):
         made.configure(Config(parameters={"seed": 2**64}), START)
-    record = msgspec.structs.replace(made.decide(ask("one"), START), choice=2**64)
+    record = msgspec.structs.replace(made.decide(ask("one"), START), best=2**64)
     with pytest.raises(ParameterError, match="cannot be written to the log"):
         made.keep(ask("one"), record, START)
     with pytest.raises(ParameterError, match="cannot be written to the log"):

@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.data.logs.records import Rank, ShownAction, decode
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.models.features import flatten, hash_name
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.encoding import encode_action, encode_question
+from coterie.service.core.encoding import encode_question, shown
+from coterie.service.core.policies import Policies, read_shown
 from coterie.service.core.policy_config import check_config
-from coterie.service.core.question import Action, Question, sent_features
+from coterie.service.core.question import Action, Question
 from coterie.service.core.reasons import contributions, rows_of
-from coterie.service.core.records import Rank, decode
 from coterie.service.exchange.model_file import export_model
-from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.problems import Problem
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import (
@@ -70,6 +71,20 @@ def replayed(made: Bandit, **changed: Any) -> Bandit:
     return again
 
 
+def learned_by(made: Bandit) -> list[tuple[int, ShownAction, float]]:
+    """Return what a bandit learned, in its order: users, actions and payoffs."""
+    found: list[tuple[int, ShownAction, float]] = []
+
+    def learn(self: Policies, user: int, action: ShownAction, value: float, config: Config) -> int:
+        found.append((user, action, value))
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Policies, "learn", learn)
+        replayed(made)
+    return found
+
+
 def test_the_context_decides_between_actions_that_are_ids_only() -> None:
     made, right = bandit(), 0
     rng = random.Random(1)
@@ -81,7 +96,7 @@ def test_the_context_decides_between_actions_that_are_ids_only() -> None:
         right += good and k >= 100
         made.reward(f"e{k}", float(good), START)
     assert right > 440  # of 500
-    assert made.policies.items is made.policies.vectors is None
+    assert not {"items", "vectors"} & made.policies.made.keys()
 
 
 def test_with_and_without_features_it_is_the_same_model() -> None:
@@ -125,7 +140,6 @@ def test_epsilon_is_there_and_without_exploration_the_best_is_shown() -> None:
         decide(made, ask("e", actions="ab"))
         made.reward("e", -1.0, START)
     record = decide(epsilon, ask("e2", actions="ab"))
-    assert record.chances is None
     assert sorted(c.probability for c in ranking_of(record).ranking) == pytest.approx([0.15, 0.85])
     assert {decide(best, ask(f"e{k}", actions="ab")).choice for k in range(2, 50)} == {1}
     assert decide(best, ask("e1", actions="ab")).probability == 1.0
@@ -162,7 +176,7 @@ def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_i
         assert coordinator.bandit.config.policy == "cab"
         assert snapshot.dump(coordinator.bandit) == snapshot.dump(alone)
         await coordinator.configure(Config(exploration=0.3))
-        assert coordinator.bandit.policies.items is coordinator.bandit.policies.vectors is None
+        assert not {"items", "vectors"} & coordinator.bandit.policies.made.keys()
         assert coordinator.bandit.policies.learned == alone.policies.learned
 
     with_coordinator(unnamed, second, Clock(START + 1000 * 119))
@@ -172,19 +186,19 @@ def test_a_store_of_another_policy_goes_on_with_it_and_the_configuration_moves_i
         assert snapshot.dump(moved) == snapshot.dump(recover(store, from_empty=True))
     # What was chosen was chosen by CAB; learned as if by one model from the start.
     taught = bandit(exploration=0.3)
-    for payoff in payoffs_of([decode(data) for data in alone.outbox], Config(exploration=0.3)):
-        taught.observe(payoff.user, payoff.value, START, *payoff.paid)
-    assert taught.policies.model is not None
-    assert moved.policies.model is not None
+    for user, action, value in learned_by(alone):
+        taught.observe(alone.ids[user], action, value, START)
+    assert "model" in taught.policies.made
+    assert "model" in moved.policies.made
     asked = encode_question(["a", "b"], [[{"tone": "calm"}], None], [{"hour": 3}])
     for name in ("user-0", "user-5"):
-        ours = moved.policies.model.explain(moved.names[name], asked).score
-        theirs = taught.policies.model.explain(taught.names[f"imported-{alone.names[name]}"], asked).score
+        ours = moved.policies.made["model"].explain(moved.names[name], asked).score
+        theirs = taught.policies.made["model"].explain(taught.names[name], asked).score
         assert ours.tolist() == theirs.tolist()
 
 
 def test_and_back_again_to_cab(tmp_path: Path) -> None:
-    """CAB learns of the log of one model: by id where what was shown has no features of its own, else by vectors."""
+    """CAB learns of the log of one model: by id where no action had features, else by vectors."""
 
     async def work(coordinator: Coordinator) -> None:
         live(coordinator.bandit, 60)
@@ -192,16 +206,13 @@ def test_and_back_again_to_cab(tmp_path: Path) -> None:
         records = [record for batch in coordinator.store.read() for record in batch.records()]
         await coordinator.configure(Config(policy="cab", dimensions=8))
         made = coordinator.bandit
-        assert made.policies.model is None
-        assert made.policies.items is not None
-        assert made.policies.vectors is not None
+        assert "model" not in made.policies.made
+        assert "items" in made.policies.made
+        assert "vectors" in made.policies.made
         ranks = [record for record in records if isinstance(record, Rank)]
-        by_id = {
-            rank.event for rank in ranks if rank.features is None or not sent_features(rank)[1][rank.choice]
-        }
+        by_id = {rank.event for rank in ranks if not any(rank.sent[1])}
         for event in made.events.values():
-            assert (event.item is not None) == (event.id in by_id)
-            assert event.hashed is None
+            assert (read_shown(event.action, made.config)[0] == "items") == (event.id in by_id)
 
     with_coordinator(settings_of(tmp_path / "log.db", Config(wait=10_000.0)), work, Clock(START + 1000 * 59))
 
@@ -318,7 +329,7 @@ def test_the_encoding_is_as_documented() -> None:
         assert hashed.has_id.all()
     digest = blake2b(b"id=a", digest_size=8).digest()
     assert hash_name("id=a") == int.from_bytes(digest, "little")
-    assert encode_action("a", own, context) == encode_question(["a", "b"], [own, None], context)[0].to_bytes()
+    assert shown("a", own, context).hashed == encode_question(["a", "b"], [own, None], context)[0].to_bytes()
 
 
 def test_a_model_file_and_max_items(tmp_path: Path) -> None:
@@ -362,5 +373,5 @@ def test_numbers_stay_finite_with_large_features() -> None:
         huge = [{"x": 1e308 * (-1) ** k, "y": 10**300}]
         made.rank(Question(f"e{k}", "ann", [Action("a", huge), Action("b")], huge), START)
         made.reward(f"e{k}", (-1.0) ** k, START)
-    assert made.policies.model is not None
-    assert all(np.isfinite(tensor).all() for tensor in made.policies.model.tensors().values())
+    assert "model" in made.policies.made
+    assert all(np.isfinite(tensor).all() for tensor in made.policies.made["model"].tensors().values())

@@ -8,6 +8,8 @@ import pytest
 
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, InteractionLog
+from coterie.data.logs.records import Rank, ShownAction
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.evaluation import evaluate
 from coterie.models.encoded import Encoded
@@ -17,8 +19,6 @@ from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import possible
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank
-from coterie.service.settings import Config
 from tests.service.helpers import START, bandit, decide
 
 NAMES = "abcd"
@@ -178,7 +178,7 @@ def test_evaluations_of_its_logs_hold_the_truth(one: Served) -> None:
 def test_a_policy_over_vectors_alone_gets_ids_as_hashed_features() -> None:
     made = bandit(policy="sparse-cab", dimensions=16)
     record = decide(made, question("e1", featured=False))
-    assert record.x is not None
+    assert (record.hashed, record.featured) == (None, False)
     made.reward("e1", 1.0, START + 1)
-    made.observe("bob", 1.0, START + 2, "a")
+    made.observe("bob", ShownAction("a"), 1.0, START + 2)
     assert made.policies.learned == 2

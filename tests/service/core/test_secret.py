@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import Configure, decode, flatten
+from coterie.data.logs.rules import Config
+from coterie.data.logs.service_log import exported
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core import bandit as module
 from coterie.service.core.bandit import SECRET, Bandit
-from coterie.service.core.records import Configure, decode, flatten
 from coterie.service.exchange.dsjson import write_dsjson
 from coterie.service.exchange.model_file import export_model
-from coterie.service.exchange.parquet import read_parquet, write_parquet
+from coterie.service.exchange.parquet import write_parquet
 from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
@@ -114,7 +115,7 @@ def test_no_answer_export_or_page_has_the_secret(tmp_path: Path) -> None:
     assert any(isinstance(record, Configure) and record.secret == secrets[0] for _, record in records)
     write_parquet(records, names, tmp_path / "log.parquet")
     write_dsjson(records, names, tmp_path / "log.dsjson")
-    rules = [record for record in read_parquet(tmp_path / "log.parquet") if isinstance(record, Configure)]
+    rules = [record for _, _, record in exported(tmp_path / "log.parquet") if isinstance(record, Configure)]
     assert all(not record.secret and not record.salt for record in rules)
     for content in (*with_log, (tmp_path / "log.dsjson").read_bytes()):
         for secret in secrets:

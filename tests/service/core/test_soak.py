@@ -43,7 +43,7 @@ def test_a_long_run_stays_within_its_limits(policy: str, parameters: dict[str, i
     assert len(made.policies.known_items) == (40 if policy == "cab" else 0)
     assert len(made.statistics.minutes) <= KEPT
     assert made.policies.learned > 0
-    for learner in made.policies.made().values():
+    for learner in made.policies.made.values():
         assert len(learner.users) <= 50
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.data.logs.records import Rank, decode, pack
+from coterie.data.logs.rules import Challenger, Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank, decode, pack
 from coterie.service.log.reading import LogReader
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.problems import Problem
-from coterie.service.settings import Challenger, Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, ask, bandit, opened, settings_of, with_coordinator
@@ -79,7 +79,7 @@ def _live(made: Bandit, take: Any, aggregation: Any, seed: int) -> list[Any]:
 
 def _learned(made: Bandit) -> Any:
     policies = [made.policies, *([] if made.challenger is None else [made.challenger.policies])]
-    tensors = [one.tensors() for each in policies for one in each.made().values()]
+    tensors = [one.tensors() for each in policies for one in each.made.values()]
     return made.statistics.total, made.trial, made.remembered.open, tensors
 
 

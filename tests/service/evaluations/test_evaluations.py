@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import pack
+from coterie.data.logs.rules import Config
 from coterie.data.logs.service_log import read_store
 from coterie.errors import FileError
 from coterie.evaluation import evaluate
 from coterie.evaluation.targets import encode_interaction
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import pack
 from coterie.service.evaluations import job_process, job_queue, worker
 from coterie.service.evaluations.importance import scores
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
@@ -31,7 +32,7 @@ from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import open_store
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.store_errors import BrokenError, FullError, LostError
 from tests.service import postgres
 from tests.service.helpers import START, Clock, bandit, with_coordinator

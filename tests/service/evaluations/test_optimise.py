@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations import job_process, job_queue, schedule
 from coterie.service.evaluations.jobs import EvaluatedPolicy, Job, WorkerAnswer
 from coterie.service.evaluations.search import candidates
 from coterie.service.personalizer import configuration
 from coterie.service.personalizer.configuration import ServiceConfiguration
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from tests.service.helpers import START, Clock, ask, with_coordinator
 
 HOUR = 3_600

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.data.logs.interactions import open_interactions
+from coterie.data.logs.records import Rank, decode
+from coterie.data.logs.rules import Config
+from coterie.data.logs.service_log import exported
 from coterie.errors import FileError
-from coterie.models.features import hash_actions
 from coterie.service.core.bandit import Bandit
+from coterie.service.core.encoding import shown
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Rank, decode
-from coterie.service.exchange.dsjson import read_dsjson, write_dsjson
-from coterie.service.exchange.parquet import read_parquet, write_parquet
+from coterie.service.exchange.dsjson import write_dsjson
+from coterie.service.exchange.parquet import write_parquet
 from coterie.service.exchange.payoffs import payoffs_of
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
-from tests.service.helpers import START, bandit
+from tests.service.helpers import START, ask, bandit
 
 
 def _lived() -> tuple[Bandit, list[Any]]:
@@ -39,64 +41,64 @@ def _lived() -> tuple[Bandit, list[Any]]:
 def test_a_parquet_export_replays_to_the_same_state_and_decisions(tmp_path: Path) -> None:
     made, log = _lived()
     assert write_parquet(enumerate(log), made.ids, tmp_path / "log.parquet") == len(log)
-    back = list(read_parquet(tmp_path / "log.parquet"))
+    back = [record for _, _, record in exported(tmp_path / "log.parquet")]
     assert back == log
     bandit_ = Bandit()
     for record in back:
         if isinstance(record, Rank):  # decided again, offline, with what was known then
-            sent: Any = {"context": [], "actions": [None] * 3}
-            sent = json.loads(record.features) if record.features else sent
-            actions = [Action(name, f) for name, f in zip(record.actions, sent["actions"], strict=True)]
+            context, features = record.sent
+            actions = [Action(name, own) for name, own in zip(record.actions, features, strict=True)]
             bandit_.names = {"them": record.user}
-            question = Question(record.event, "them", actions, sent["context"])
+            question = Question(record.event, "them", actions, context)
             again, _ = bandit_._decide(question, b"", bandit_.now)
-            assert (again.choice, again.order, again.x) == (record.choice, record.order, record.x)
+            assert (again.order, again.chances, again.action) == (record.order, record.chances, record.action)
         bandit_.apply(record)
         bandit_.drain()
     assert snapshot.dump(bandit_) == snapshot.dump(made)
 
 
-def test_a_dsjson_export_warm_starts_another_service(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "dsjson"])
+def test_an_export_warm_starts_another_service_with_what_was_learned(tmp_path: Path, kind: str) -> None:
     made, log = _lived()
-    path = tmp_path / "log.dsjson"
-    assert write_dsjson(enumerate(log), made.ids, path) == 80
-    line = json.loads(path.read_text().splitlines()[1])
+    path = tmp_path / f"log.{kind}"
+    write = write_parquet if kind == "parquet" else write_dsjson
+    write(enumerate(log), made.ids, path)
+    payoffs = list(payoffs_of(open_interactions(path)))
+    ranks = [record for record in log if isinstance(record, Rank)]
+    assert [payoff.user for payoff in payoffs] == [made.ids[record.user] for record in ranks]
+    assert [payoff.action for payoff in payoffs] == [record.action for record in ranks]
+    other = bandit(policy="cab", dimensions=8)
+    for payoff in payoffs:
+        other.observe(payoff.user, payoff.action, payoff.value, START)
+    assert other.policies.learned == 80
+    made.tick(START + 10**9)  # default rewards too
+    assert made.policies.learned == 80
+    for user in made.names:
+        ours, theirs = (
+            one.policies.made["items"].explain(one.names[user], ["a", "b", "c"]) for one in (made, other)
+        )
+        assert np.allclose(ours.estimate, theirs.estimate)
+        assert np.array_equal(ours.members, theirs.members)
+
+
+def test_a_line_has_the_probabilities_of_all_actions(tmp_path: Path) -> None:
+    made, log = _lived()
+    assert write_dsjson(enumerate(log), made.ids, tmp_path / "log.dsjson") == 80
+    line = json.loads((tmp_path / "log.dsjson").read_text().splitlines()[1])
     assert sum(line["p"]) == pytest.approx(1)
     assert line["p"][line["a"].index(line["_label_Action"])] == line["_label_probability"]
-    payoffs = list(read_dsjson(path, Config(policy="cab", dimensions=8)))
-    assert len(payoffs) == 80
-    assert {payoff.user for payoff in payoffs} == {f"user-{k}" for k in range(5)}
-    ranks = [record for record in log if isinstance(record, Rank)]
-    for payoff, record in zip(payoffs, ranks, strict=True):
-        assert payoff.paid.item == (record.actions[record.choice] if record.x is None else None)
-        if record.x is not None:
-            assert payoff.paid.x is not None
-            assert np.allclose(np.frombuffer(payoff.paid.x), np.frombuffer(record.x))
-    other = bandit(policy="cab", dimensions=8)
-    for payoff in payoffs:
-        other.observe(payoff.user, payoff.value, START, *payoff.paid)
-    assert other.policies.items is not None
-    assert other.policies.vectors is not None
-    assert other.policies.items.learned + other.policies.vectors.learned == 80
 
 
-def test_an_exported_log_warm_starts_with_what_it_learned_default_rewards_too(tmp_path: Path) -> None:
-    made, log = _lived()
-    payoffs = list(payoffs_of(log))
-    assert made.policies.items is not None
-    assert made.policies.vectors is not None
-    assert len(payoffs) == made.policies.items.learned + made.policies.vectors.learned
-    other = bandit(policy="cab", dimensions=8)
-    for payoff in payoffs:
-        other.observe(payoff.user, payoff.value, START, *payoff.paid)
-    assert other.policies.items is not None
-    for number in made.names.values():
-        ours, theirs = (
-            made.policies.items.explain(number, ["a", "b", "c"]),
-            other.policies.items.explain(other.names[f"imported-{number}"], ["a", "b", "c"]),
-        )
-        assert np.array_equal(ours.estimate, theirs.estimate)
-        assert np.array_equal(ours.members, theirs.members)
+def test_a_deferred_decision_that_was_not_shown_is_marked(tmp_path: Path) -> None:
+    made = bandit()
+    for event in ("shown", "never"):
+        made.rank(ask(event, deferred=True), START)
+    made.activate("shown", START)
+    log = [decode(data) for data in made.outbox]
+    assert write_dsjson(enumerate(log), made.ids, tmp_path / "log.dsjson") == 2
+    found = open_interactions(tmp_path / "log.dsjson")
+    assert len(found.interactions) == 1
+    assert found.notes == ("1 lines hold no decision that was shown, and were left out.",)
 
 
 @pytest.mark.parametrize("aggregation", ["earliest", "sum", "average"])
@@ -104,9 +106,6 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
     """Against the bandit itself: the value of each closed event, with evictions, late and repeated rewards."""
     chance = random.Random(7)
     made = bandit(aggregation=aggregation, wait=5.0, default_reward=-0.25)
-    learned: dict[int, float] = {}
-    told: list[tuple[int, float]] = []
-    made.policies.on_learn = lambda user, paid, value: told.append((user, value))
     for k in range(300):
         at = START + 700 * k
         made.rank(Question(f"e{k}", f"user-{k}", [Action(name) for name in "abc"]), at)
@@ -119,12 +118,11 @@ def test_a_dsjson_line_holds_what_was_learned(tmp_path: Path, aggregation: Any) 
             )
     made.tick(START + 10**9)
     log = [decode(data) for data in made.outbox]
-    learned = dict(told)  # each user decided once
     path = tmp_path / "log.dsjson"
     assert write_dsjson(enumerate(log), made.ids, path) == 300
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["EventId"] for line in lines] == [f"e{k}" for k in range(300)]
-    assert [-line["_label_cost"] for line in lines] == [learned[k] for k in range(300)]
+    assert [-line["_label_cost"] for line in lines] == [made.events[f"e{k}"].value for k in range(300)]
 
 
 def test_a_dsjson_export_does_not_hold_the_log_in_memory(tmp_path: Path) -> None:
@@ -162,11 +160,8 @@ def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:
     }
     path = tmp_path / "log.dsjson"
     path.write_text(json.dumps(line) + "\n\n" + json.dumps({"RewardValue": 1.0, "EventId": "e"}) + "\n")
-    (payoff,) = read_dsjson(path, Config(policy="cab", dimensions=16))
-    assert (payoff.user, payoff.paid.item, payoff.value) == ("ann", None, 0.5)
-    assert (
-        payoff.paid.x == hash_actions([("y", [{"t": "b"}])], [], 16)[0].tobytes()
-    )  # the user's id is no feature
+    (payoff,) = payoffs_of(open_interactions(path))
+    assert (payoff.user, payoff.action, payoff.value) == ("ann", shown("y", [{"t": "b"}], ()), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -174,20 +169,29 @@ def test_a_line_of_personalizers_own_log_is_read(tmp_path: Path) -> None:
     [
         ("nonsense", "line 1 of .* is not a decision"),
         ('{"c": {}, "_label_cost": 0}', "line 1"),
-        ('{"c": {"_multi": [{}]}, "_label_cost": -7, "_label_Action": 1}', "reward is 7.0"),
-        ('{"c": {"_multi": [{}]}, "_label_cost": NaN, "_label_Action": 1}', "reward is nan"),
-        ('{"c": {"_multi": [{}]}, "_label_cost": 0, "_label_Action": 5}', "chose action 5 of 1"),
+        (
+            '{"c": {"_multi": [{}]}, "_label_cost": -7, "_label_Action": 1, "_label_probability": 1}',
+            "the reward 7.0",
+        ),
+        (
+            '{"c": {"_multi": [{}]}, "_label_cost": NaN, "_label_Action": 1, "_label_probability": 1}',
+            "the reward nan",
+        ),
+        (
+            '{"c": {"_multi": [{}]}, "_label_cost": 0, "_label_Action": 5, "_label_probability": 1}',
+            "action 5 of 1",
+        ),
     ],
 )
 def test_what_is_not_dsjson_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "log.dsjson"
     path.write_text(text)
     with pytest.raises(FileError, match=message):
-        list(read_dsjson(path, Config()))
+        open_interactions(path)
 
 
 def test_what_is_not_an_exported_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     path.write_bytes(b"PAR1 nonsense")
     with pytest.raises(FileError, match="cannot be read as an exported log"):
-        list(read_parquet(path))
+        open_interactions(path)

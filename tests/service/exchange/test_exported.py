@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from coterie import Hierarchical
 from coterie.cli.app import app
 from coterie.data.logs.interactions import Interaction, InteractionLog, open_interactions
+from coterie.data.logs.records import decode, encode, pack
 from coterie.errors import FileError, ParameterError
 from coterie.evaluation import evaluate
 from coterie.models.features import flatten
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import decode, encode, pack
 from coterie.service.exchange.dsjson import write_dsjson
 from coterie.service.exchange.parquet import write_parquet
 from coterie.service.log.erasure import scrub
@@ -194,7 +194,7 @@ def test_decisions_for_forgotten_users_are_left_out(tmp_path: Path) -> None:
 
 def test_slots_of_the_service_are_decisions_of_their_own(tmp_path: Path) -> None:
     made = bandit()
-    made.rank(Question("e:1", "u", [Action("a"), Action("b")], parent="e", slot="top"), START)
+    made.rank(Question("e:1", "u", [Action("a"), Action("b")], slot="top"), START)
     records = [decode(data) for data in made.outbox]
     write_parquet(enumerate(records), made.ids, tmp_path / "log.parquet")
     assert "1 decisions are slots of a larger one" in open_interactions(tmp_path / "log.parquet").notes[-1]
@@ -221,19 +221,19 @@ def test_damage_is_named(tmp_path: Path) -> None:
         connection.execute("UPDATE log SET checksum = checksum + 1 WHERE first > 0")
     connection.close()
     with pytest.raises(
-        FileError, match=r"log records \d+ to \d+ of .* are damaged: their checksum does not fit"
+        FileError, match=r"log.db cannot be read: log records \d+ to \d+ are damaged: their checksum"
     ):
         open_interactions(path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE log SET version = 9")
     connection.close()
-    with pytest.raises(FileError, match="have format version 9, this coterie reads version 2"):
+    with pytest.raises(FileError, match="have format version 9, this coterie reads version 3"):
         open_interactions(path)
     (tmp_path / "text.db").write_text("hello")
     with pytest.raises(FileError, match="is none of: a service's store"):
         open_interactions(tmp_path / "text.db")
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(FileError, match="has log format None, expected '1'"):
+    with pytest.raises(FileError, match="has log format 'none', expected '2'"):
         open_interactions(tmp_path / "a.parquet")
     with pytest.raises(FileError, match="PostgreSQL store cannot be read") as caught:
         open_interactions("postgresql://ann:secret@127.0.0.1:1/log")
@@ -248,7 +248,7 @@ def test_a_record_that_cannot_be_is_named(tmp_path: Path) -> None:
     import msgspec
 
     place = next(k for k, record in enumerate(records) if type(record).__name__ == "Rank")
-    records[place] = msgspec.structs.replace(records[place], probability=0.0)
+    records[place] = msgspec.structs.replace(records[place], chances=bytes(32))
     store = SqliteStore(str(tmp_path / "odd.db"))
     store.append(Append(pack(0, [encode(record) for record in records]), {}))
     store.close()

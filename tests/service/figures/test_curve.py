@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.data.logs.records import ShownAction
 from coterie.service.core.events import Event
 from coterie.service.core.statistics import MINUTE, Minute, Statistics
 from coterie.service.figures import curve
@@ -11,7 +12,7 @@ from tests.service.helpers import START
 
 
 def event(probability: float, baseline: bool, choices: int = 2) -> Event:
-    return Event("e", 0, 0, "a", None, 0, 0, "rewarded", b"", probability, choices, baseline)
+    return Event("e", 0, 0, ShownAction("a"), 0, "rewarded", probability, choices, baseline, agrees=False)
 
 
 def test_averages_by_hand() -> None:

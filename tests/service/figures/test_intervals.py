@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.data.logs.rules import Config
 from coterie.service.core.statistics import Minute, Statistics
 from coterie.service.figures import curve
-from coterie.service.settings import Config
 from coterie.service.trial import intervals
 from coterie.service.trial.intervals import WeightedSums, interval, unweighted
 from tests.service.figures.test_curve import event

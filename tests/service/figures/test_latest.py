@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.figures import latest
 from coterie.service.figures.latest import LatestDecisions
-from coterie.service.settings import Config
 from tests.service.helpers import Clock, ask, bandit, settings_of, with_coordinator
 
 

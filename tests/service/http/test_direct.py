@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.rules import Config
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 
 A, B = {"id": "a"}, {"id": "b", "features": [{"tone": "calm"}]}
 NATIVE: list[Any] = [

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from coterie.service.settings import Config
+from coterie.data.logs.rules import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import opened, served

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.http.keys import Keyring, hash_key, new_key
 from coterie.service.http.limits import Rate
@@ -18,7 +19,7 @@ from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import KeyRow
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from tests.service.helpers import served
 
 

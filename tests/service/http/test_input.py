@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
+from coterie.data.logs.interactions import open_interactions
+from coterie.data.logs.rules import Config
 from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models.features import DEPTH, check_readable, flatten
 from coterie.policies import POLICIES
 from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.core.policy_config import OURS, check_config
-from coterie.service.exchange.dsjson import read_dsjson
+from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.http.duplicate_names import NAMED, check_names
 from coterie.service.http.limits import check_numbers
-from coterie.service.settings import Config
 from tests.service.http.test_http import client_of
 
 JSON = {"content-type": "application/json"}
@@ -131,11 +132,12 @@ def test_an_import_has_no_control_characters_in_its_ids(tmp_path: Path) -> None:
         line = {
             "_label_cost": 0,
             "_label_Action": 1,
+            "_label_probability": 1,
             "c": {"_coterie": {"user": user}, "_multi": [{"_tag": item}]},
         }
         (tmp_path / "log.dsjson").write_text(json.dumps(line))
-        with pytest.raises(FileError, match=r"line 1 .* expected no control characters"):
-            list(read_dsjson(tmp_path / "log.dsjson", Config()))
+        with pytest.raises(FileError, match=r"decision 1 of log.dsjson .* no control characters"):
+            list(payoffs_of(open_interactions(tmp_path / "log.dsjson")))
 
 
 def nested(depth: int, kind: str = "object") -> str:

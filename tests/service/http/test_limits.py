@@ -8,20 +8,21 @@ import msgspec
 import pytest
 
 from coterie.data.logs.dsjson import LONGEST_LINE
+from coterie.data.logs.rules import Config
 from coterie.models import features, ranges
 from coterie.models.encoded import LARGEST_ACTION, MOST_CROSSES
 from coterie.policies.hierarchical import MOST_SLOTS, SLOTS
 from coterie.service import ids
 from coterie.service.core import edges, statistics
 from coterie.service.evaluations import importance, job_queue, time_series
-from coterie.service.exchange.dsjson import LONGEST_ID
+from coterie.service.exchange.payoffs import LONGEST_ID
 from coterie.service.figures import curve, exploring, latest, resemblance
 from coterie.service.http import connections, duplicate_names, keys, known_actions, limits
 from coterie.service.http.routes import decisions
 from coterie.service.http.routes import latest as latest_routes
 from coterie.service.personalizer import bodies as personalizer_bodies
 from coterie.service.personalizer import configuration, event_batch
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
 # What says where, how or by which rules, and limits nothing.
@@ -30,8 +31,7 @@ NO_LIMITS = {
     "workers", "telemetry", "optimise_days", "log_level", "access_log", "keys", "config", "given", "origins",
     "config.policy", "config.parameters", "config.exploration", "config.explore", "config.default_reward",
     "config.aggregation", "config.mode", "config.record_reasons", "config.holdback", "config.challenger",
-    "config.ignored", "config.smallest_lift", "config.caps", "config.budget", "config.payoff",
-    "config.guardrails", "config.max_events",
+    "config.ignored", "config.smallest_lift", "config.caps", "config.budget", "config.payoff", "config.guardrails",
 }  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 
 
 def test_a_user_whose_id_cannot_stand_in_a_path_can_be_forgotten(tmp_path: Path) -> None:

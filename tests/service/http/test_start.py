@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from coterie.data.logs.records import Batch
 from coterie.errors import FileError
-from coterie.service.core.records import Batch
 from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import ask as question
 from tests.service.helpers import served, settings_of, with_coordinator

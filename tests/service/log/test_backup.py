@@ -15,13 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
+from coterie.data.logs.records import Rank, flatten
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError
 from coterie.service.backup import Made, back_up, restore
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import Rank, flatten
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, KeyRow, Store, open_store
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from coterie.service.snapshots.saving import save_now

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import Tick, encode, pack
 from coterie.service import app as app_module
-from coterie.service.core.records import Tick, encode, pack
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, open_store
 from coterie.service.serve import make_app

@@ -18,7 +18,7 @@ import httpx
 import psycopg
 import pytest
 
-from coterie.service.core.records import Configure, Rank, Reward, flatten
+from coterie.data.logs.records import Configure, Rank, Reward, flatten
 from coterie.service.log.store import open_store
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from coterie.data.logs.records import Record, Tick, encode, flatten, pack
 from coterie.errors import CoterieError, FileError
-from coterie.service.core.records import Record, Tick, encode, flatten, pack
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.snapshots import snapshot

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
+from coterie.data.logs.records import Activate, Rank, Reward, Tick, encode, flatten, pack
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Activate, Rank, Reward, Tick, encode, flatten, pack
 from coterie.service.log.erasure import Scrubber, scrub
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append, Store
 from coterie.service.problems import Problem
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from coterie.service.store_errors import StoreError
@@ -153,7 +154,8 @@ def test_a_killed_service_finishes_the_erasure_at_its_next_start(tmp_path: Path)
     program = f"""
 import asyncio, os, signal
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.settings import Config, Settings
+from coterie.data.logs.rules import Config
+from coterie.service.settings import Settings
 from coterie.service.log.sqlite_store import SqliteStore
 from tests.service.helpers import Clock
 from tests.service.log.test_erasure import RULES, talk

@@ -18,10 +18,11 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import Rank, flatten
+from coterie.data.logs.rules import Config
 from coterie.service import serve as serve_module
 from coterie.service.app import _follow_keys
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import Rank, flatten
 from coterie.service.http.keys import Keyring
 from coterie.service.log.postgres_store import PostgresStore
 from coterie.service.log.sqlite_store import SqliteStore
@@ -29,7 +30,7 @@ from coterie.service.log.store import Append
 from coterie.service.problems import Problem
 from coterie.service.repeating import repeat
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from coterie.service.store_errors import BrokenError, FullError, LostError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coterie.data.logs.records import event_key
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import event_key
 from coterie.service.log import known_ids
 from coterie.service.log import store as store_module
 from coterie.service.log.known_ids import KnownIds

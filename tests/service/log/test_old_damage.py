@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
+from coterie.data.logs.records import Rank, Tick, flatten
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError
 from coterie.service.backup import back_up, restore
 from coterie.service.coordination.client_decisions import Decided
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import Rank, Tick, flatten
 from coterie.service.log.damage import Damaged, drop_damaged, find_damage, readable
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.checking import check
 from coterie.service.snapshots.recovery import recover, relearn

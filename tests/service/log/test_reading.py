@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.app import app
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError
 from coterie.evaluation import open_interactions
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.log.reading import LogReader
 from coterie.service.log.store import Append, Store, open_store, open_to_read
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.store_errors import PassingError, StoreError
 from tests.service import postgres
 from tests.service.helpers import Clock, ask

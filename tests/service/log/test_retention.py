@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import Batch, Tick, encode, pack
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Batch, Tick, encode, pack
 from coterie.service.log import store as store_module
 from coterie.service.log.erasure import scrub
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 from coterie.service.serve import make_app
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import Clock, ask, bandit, opened, settings_of, with_coordinator
@@ -68,7 +68,7 @@ def test_decisions_that_wait_stay_and_learn_their_reward(
         assert not await coordinator.knows("short-0")
         assert [await coordinator.reward(f"long-{k}", 1.0) for k in range(100)] == ["applied"] * 100
         assert coordinator.bandit.statistics.total.earned == 100
-        assert snapshot.dump(recover(coordinator.store, owned=False)) == snapshot.dump(coordinator.bandit)
+        assert snapshot.dump(recover(coordinator.store)) == snapshot.dump(coordinator.bandit)
 
     with caplog.at_level(logging.INFO):
         with_coordinator(settings, work, clock)

@@ -9,15 +9,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
-from coterie.service.core.records import Index, Rank, Record, Reward, Tick, encode, pack
+from coterie.data.logs.records import Index, Rank, Record, Reward, Tick, encode, pack
+from coterie.data.logs.rules import Config
 from coterie.service.log import postgres_store
 from coterie.service.log.store import MAINTENANCE, Append, Store, open_store
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
-from coterie.service.snapshots.recovery import ChangedMeanwhileError, recover, relearn
+from coterie.service.snapshots.recovery import recover, relearn
 from coterie.service.store_errors import (
     AloneError,
     BrokenError,
@@ -159,22 +160,21 @@ def test_the_server_notices_soon_that_a_service_is_gone() -> None:
 
 
 def test_a_user_may_be_scrubbed_while_the_kept_log_is_learned_anew(url: str) -> None:
-    """Rewards of decisions that retention removed are left out; those of a scrubbed one must not be."""
+    """Rewards of decisions that retention removed are left out; those of a scrubbed one are learned."""
+    certain = np.array([1.0, 0.0]).tobytes()
     kept: list[Record] = [
         Tick(1),
-        Rank(2, "e", 0, ("a", "b"), (0, 1), 0, 0, 0, 1.0, 0.0, b""),
-        Reward(3, "older", 1.0, "applied"),
-        Reward(3, "\x000", 1.0, "applied"),
-        Reward(3, "\x002", 1.0, "applied"),
+        Rank(2, "e", 0, ("a", "b"), (0, 1), 0, 0, certain, b""),
+        Reward(3, "older", 1.0, "applied", 0, 0),
+        Reward(3, "\x000", 1.0, "applied", 0, 0),
+        Reward(3, "\x002", 1.0, "applied", 2, 0),
     ]
     with closing(open_store(url)) as store:
         store.append(_tick(0))
         store.append(Append(pack(1, [encode(record) for record in kept])))
         store.compact(1)
-        assert relearn(store, Config(), 6).policies.learned == 0
-        assert relearn(store, Config(), 5, owned=False).policies.learned == 0
-        with pytest.raises(ChangedMeanwhileError, match="record 5 is about an event of another name"):
-            relearn(store, Config(), 6, owned=False)
+        assert relearn(store, Config(), 5).policies.learned == 0
+        assert relearn(store, Config(), 6).policies.learned == 1
 
 
 def test_whoever_lost_the_lease_because_it_stood_still_changes_nothing(

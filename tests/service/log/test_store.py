@@ -12,16 +12,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from coterie.data.logs import records
+from coterie.data.logs.records import Rank, Tick, encode, flatten, pack
+from coterie.data.logs.rules import Challenger, Config
 from coterie.errors import FileError
 from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core import records
-from coterie.service.core.records import Rank, Tick, encode, flatten, pack
 from coterie.service.http.keys import new_key
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore, _named
 from coterie.service.log.store import Append, Store, open_store
-from coterie.service.settings import Challenger, Config, Durability, Settings
+from coterie.service.settings import Durability, Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from coterie.service.store_errors import (

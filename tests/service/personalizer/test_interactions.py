@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
+from coterie.data.logs.records import Rank
+from coterie.data.logs.rules import Config
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Rank
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer.event_batch import MOST, read_batch
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 
 BASE = "/personalizer/v1.1-preview.3"
 FILE = {"content-type": "application/octet-stream"}
@@ -154,7 +155,7 @@ def test_a_batch_of_decisions_is_kept_with_its_probabilities_and_learned(service
     told = client.get("/v1/events/fb-1").json()
     assert (told["user"], told["chosen"], told["baseline"]) == ("bob", "c", "a")
     assert {one["id"]: one["probability"] for one in told["ranking"]} == {"c": 0.25, "a": 0.75, "2": 0}
-    before = coordinator.bandit.policies.model.learned
+    before = coordinator.bandit.policies.made["model"].learned
     rewards = batch(
         event("fb-1", 3, outcome(1.0)),
         event("fb-2", 3, outcome("0.5", taken=True)),
@@ -163,7 +164,7 @@ def test_a_batch_of_decisions_is_kept_with_its_probabilities_and_learned(service
     answer = send(service, "observations", rewards)
     assert answer.status_code == 204
     assert answer.headers["x-coterie-reward"] == "applied=2, activated=1, unknown_event=1"
-    assert coordinator.bandit.policies.model.learned == before + 2
+    assert coordinator.bandit.policies.made["model"].learned == before + 2
     again = send(service, "interactions", body)
     assert again.headers["x-coterie-decisions"] == "new=0, known=2"
 
@@ -185,7 +186,7 @@ def test_the_learned_decision_is_that_of_a_rank(service: Any) -> None:
     }
     assert client.post(f"{BASE}/rank", json=body).status_code == 201
     events = coordinator.bandit.events
-    assert events["same-1"].hashed == events["same-2"].hashed
+    assert events["same-1"].action == events["same-2"].action
     assert events["same-1"].user == events["same-2"].user
 
 
@@ -208,10 +209,10 @@ def test_decisions_sent_are_replayed_from_the_log(service: Any) -> None:
     for data in coordinator.store.read():
         for record in data.records():
             again.apply(record)
-    assert again.policies.model is not None
-    assert (again.position, again.policies.model.learned) == (
+    assert "model" in again.policies.made
+    assert (again.position, again.policies.made["model"].learned) == (
         coordinator.bandit.position,
-        coordinator.bandit.policies.model.learned,
+        coordinator.bandit.policies.made["model"].learned,
     )
 
 

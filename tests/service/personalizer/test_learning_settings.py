@@ -11,6 +11,7 @@ from litestar.testing import TestClient
 from msgspec import UNSET
 
 from coterie.data.logs.interactions import Interaction, InteractionLog
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.evaluation import evaluate
 from coterie.policies.base.vowpal_options import is_installed
@@ -19,7 +20,6 @@ from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.job_queue import Evaluations
 from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.personalizer import evaluations, learning_settings
-from coterie.service.settings import Config
 from tests.service.personalizer.test_personalizer import DESKS, client_of
 
 BASE = "/personalizer/v1.1-preview.3"
@@ -83,7 +83,7 @@ def test_events_that_differ_in_ignored_features_alone_are_the_same_to_the_model(
         for event in ("e1", "e2"):
             rank(client, event, mobile=True)  # what was shown in the ad is the event's id
         events = DESKS[client].bandit.events
-        by_choice = {events[name].hashed for name in ("e1", "e2")}
+        by_choice = {events[name].action.hashed for name in ("e1", "e2")}
         assert len(by_choice) <= 2  # of the two actions
 
 

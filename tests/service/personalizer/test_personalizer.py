@@ -16,6 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.testing import TestClient
 
+from coterie.data.logs.interactions import open_interactions
+from coterie.data.logs.records import decode
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError
 from coterie.service import durations
 from coterie.service.coordination.coordinator import Coordinator
@@ -23,16 +26,15 @@ from coterie.service.coordination.slots import narrow
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import make_policy
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import decode
-from coterie.service.exchange.dsjson import read_dsjson
 from coterie.service.exchange.model_file import export_model, import_model
+from coterie.service.exchange.payoffs import payoffs_of
 from coterie.service.http.compatible import Refusal
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import configuration as personalizer_configuration
 from coterie.service.personalizer import user as personalizer_user
 from coterie.service.problems import Problem
 from coterie.service.serve import make_app
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, ask, bandit, decide
 
@@ -234,7 +236,7 @@ def test_the_users_id_is_no_feature(client: TestClient[Any]) -> None:
         body = {"contextFeatures": [{"user": {"id": user, "age": 3}}], "actions": ACTIONS, "eventId": event}
         client.post(f"{V1}/rank", json=body)
     events = DESKS[client].bandit.events
-    assert events["same-1"].x == events["same-2"].x
+    assert events["same-1"].action.hashed == events["same-2"].action.hashed
     assert events["same-1"].user != events["same-2"].user
 
 
@@ -427,12 +429,12 @@ def test_a_log_of_personalizers_is_learned_as_its_requests_would_be(tmp_path: Pa
         "c": {**context, "_multi": [{"_tag": action["id"], "j": action["features"]} for action in ACTIONS]},
     }
     (tmp_path / "old.dsjson").write_text(json.dumps(line) + "\n")
-    (payoff,) = read_dsjson(tmp_path / "old.dsjson", Config())
+    (payoff,) = payoffs_of(open_interactions(tmp_path / "old.dsjson"))
     with client_of(tmp_path, config=Config(exploration=0.0)) as client:
         parts = [{name: part} for name, part in context.items()]
         body = {"contextFeatures": parts, "actions": ACTIONS, "excludedActions": ["b"], "eventId": "e"}
         client.post(f"{V1}/rank", json=body)
         made = DESKS[client].bandit
         assert payoff.user == made.ids[made.events["e"].user] == "ann"
-        assert payoff.paid.hashed == made.events["e"].hashed
+        assert payoff.action == made.events["e"].action
     assert payoff.value == 1.0

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
+from coterie.data.logs.rules import Config
 from coterie.service.evaluations.jobs import Job
 from coterie.service.personalizer.evaluation_forms import EVALUATION, IMPORTANCE
-from coterie.service.settings import Config
 from tests.service.personalizer.test_personalizer import DESKS, client_of
 
 BASE = "/personalizer/v1.1-preview.3"

@@ -5,12 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from coterie.data.logs.records import ShownAction, pack
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.encoding import encode_action
-from coterie.service.core.records import pack
+from coterie.service.core.encoding import shown
 from coterie.service.log import pieces
 from coterie.service.log.retention import remove_old
 from coterie.service.log.sqlite_store import SqliteStore
@@ -29,8 +28,8 @@ def crowd(users: int, **config: Any) -> Bandit:
     made = bandit(**config)
     for k in range(users):
         features = {"tone": f"t{k % 50}", **dict.fromkeys("abcdefgh", k % 7)}
-        sent = encode_action(f"item-{k % 90}", [features], [{"hour": k % 24, "day": f"d{k % 7}"}])
-        made.observe(f"user-{k}", float(k % 3 == 0), START + k, None, hashed=sent)
+        sent = shown(f"item-{k % 90}", [features], [{"hour": k % 24, "day": f"d{k % 7}"}])
+        made.observe(f"user-{k}", sent, float(k % 3 == 0), START + k)
     return made
 
 
@@ -47,7 +46,7 @@ def test_a_snapshot_is_read_back_and_the_next_writes_what_changed(again: Open) -
     save_now(made, store)
     before = store.pieces()
     assert len(before) > 30
-    made.observe("user-7", 1.0, START + 9000, "item-7")
+    made.observe("user-7", ShownAction("item-7"), 1.0, START + 9000)
     append(store, made)
     save_now(made, store)
     # A block of users, and the pieces of the effects that changed: old ones and perhaps new.
@@ -59,7 +58,7 @@ def test_a_snapshot_is_read_back_and_the_next_writes_what_changed(again: Open) -
     assert [snapshot.restore(row, None, store.piece).position for _, row in store.snapshots()] == [5002, 5001]
     # Also after a start nothing is written again that did not change.
     before = store.pieces()
-    found.observe("user-8", 1.0, START + 9001, "item-7")
+    found.observe("user-8", ShownAction("item-7"), 1.0, START + 9001)
     append(store, found)
     save_now(found, store, alone=True)
     assert 2 <= len(store.pieces() - before) <= 12
@@ -97,7 +96,7 @@ def test_a_crash_at_any_point_leaves_a_sound_snapshot(again: Open) -> None:  # n
     save_now(made, store)
     crashes = 0
     while True:
-        made.observe(f"user-{crashes}", 1.0, START + 9000, "item-1")
+        made.observe(f"user-{crashes}", ShownAction("item-1"), 1.0, START + 9000)
         made.forget(f"user-{500 - crashes}", START + 9000)
         append(store, made)
         with crash_at(store, crashes + 1) as left:
@@ -129,7 +128,7 @@ def test_a_start_reads_again_while_others_keep_newer_snapshots(
 
     def others_work() -> None:
         for k in range(2):
-            made.observe(f"user-{k}", 1.0, START + 9000 + k, "item-1")
+            made.observe(f"user-{k}", ShownAction("item-1"), 1.0, START + 9000 + k)
             append(store, made)
             save_now(made, store)
         remove_old(store, before=START + 20_000)
@@ -140,7 +139,7 @@ def test_a_start_reads_again_while_others_keep_newer_snapshots(
         return read(name)
 
     store.piece = piece  # type: ignore[method-assign]
-    found = recover(store, owned=False)
+    found = recover(store)
     assert store.bounds()[0] > 0
     assert snapshot.dump(found) == snapshot.dump(made)
     assert "the snapshot at 601 was removed meanwhile" in caplog.text
@@ -158,14 +157,14 @@ def test_a_start_does_not_pass_over_records_that_are_removed_before_it_reads_the
     def scrubs() -> list[int]:  # asked for after the snapshot was read, and before the log is
         del store.scrubs
         for k in range(3):
-            made.observe(f"user-{k}", 1.0, START + 9000 + k, "item-1")
+            made.observe(f"user-{k}", ShownAction("item-1"), 1.0, START + 9000 + k)
             append(store, made)
             save_now(made, store)
         remove_old(store, before=START + 20_000)
         return read()
 
     store.scrubs = scrubs  # type: ignore[method-assign]
-    found = recover(store, owned=False)
+    found = recover(store)
     assert store.bounds()[0] > 41
     assert snapshot.dump(found) == snapshot.dump(made)
 
@@ -174,7 +173,7 @@ def test_a_snapshot_with_a_damaged_piece_is_passed_over(tmp_path: Path) -> None:
     made = crowd(40)
     with opened(tmp_path / "log.db") as store:
         for k in range(2):
-            made.observe("user-1", 1.0, START + 9000 + k, "item-1")
+            made.observe("user-1", ShownAction("item-1"), 1.0, START + 9000 + k)
             append(store, made)
             save_now(made, store)
         (_, newest), (_, before) = store.snapshots()
@@ -195,15 +194,15 @@ def test_a_large_model_survives_as_a_snapshot_bit_for_bit() -> None:
     restored.user_names.take(made.ids)
     assert snapshot.dump(restored) == data
     for both in (made, restored):
-        both.observe("user-1", 1.0, START + 9000, "item-1")
+        both.observe("user-1", ShownAction("item-1"), 1.0, START + 9000)
     assert snapshot.dump(restored) == snapshot.dump(made)
 
 
 def test_large_arrays_of_other_policies_are_kept_by_their_content(tmp_path: Path) -> None:
     made = bandit(policy="linucb", dimensions=64)
-    vector = np.linspace(0.0, 0.1, 64).tobytes()
+    action = shown("item", [{"tone": "calm", "size": 3}], [{"hour": 8}])
     for k in range(150):
-        made.observe(f"user-{k}", float(k % 3 == 0), START, None, vector)
+        made.observe(f"user-{k}", action, float(k % 3 == 0), START)
     with opened(tmp_path / "log.db") as store:
         append(store, made)
         save_now(made, store)
@@ -211,7 +210,7 @@ def test_large_arrays_of_other_policies_are_kept_by_their_content(tmp_path: Path
         assert state._state.models["vectors"].large
         state.end(kept=False)
         before = store.pieces()
-        made.observe("user-149", 1.0, START, None, vector)
+        made.observe("user-149", action, 1.0, START)
         append(store, made)
         save_now(made, store)
         assert len(store.pieces() - before) < len(before)

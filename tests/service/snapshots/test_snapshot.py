@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from safetensors.numpy import save
 
+from coterie.data.logs.records import ShownAction
+from coterie.data.logs.rules import Config
 from coterie.service.coordination import sequencer
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.encoding import encode_action
+from coterie.service.core.encoding import shown
 from coterie.service.core.question import Action, Question
 from coterie.service.log import pieces
-from coterie.service.settings import Config
 from coterie.service.snapshots import saving, snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import START, Clock, bandit, flush, opened, settings_of, with_coordinator
@@ -46,8 +47,7 @@ def live(made: Bandit, chance: random.Random, clock: list[int], steps: int) -> N
         elif kind < 0.95:
             made.forget(user, at)
         else:
-            sent = encode_action(f"item-{chance.randrange(40)}", [{"tone": "new"}], [])
-            made.observe(user, 1.0, at, None, hashed=sent)
+            made.observe(user, shown(f"item-{chance.randrange(40)}", [{"tone": "new"}], []), 1.0, at)
 
 
 def finish(copy: snapshot.Copy, kept: dict[bytes, bytes], between: Callable[[], None]) -> tuple[bytes, int]:
@@ -75,8 +75,8 @@ def test_a_copy_is_the_state_of_the_moment_in_which_it_began(seed: int) -> None:
         restored = snapshot.restore(row, None, kept.get)
         assert snapshot.dump(restored) == truth
         assert snapshot.dump(made) != truth
-    assert made.policies.model is not None
-    assert made.policies.model._model.effects.table.counts[0] == 2500  # type: ignore[attr-defined]
+    assert "model" in made.policies.made
+    assert made.policies.made["model"]._model.effects.table.counts[0] == 2500  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("change", ["configure", "reset", "import"])
@@ -94,7 +94,7 @@ def test_a_copy_of_a_model_that_is_replaced_meanwhile_is_whole(change: str) -> N
             elif not done and change == "reset":
                 made.reset(clock[0])
             elif not done:
-                policy = made.policies.model
+                policy = made.policies.made["model"]
                 assert policy is not None
                 made.replace_model({}, {"model": (policy.learned, save(policy.tensors()))}, clock[0])
             done.append(1)
@@ -123,7 +123,7 @@ def test_what_was_not_kept_is_taken_again_and_what_was_kept_is_not() -> None:
     always = finish(copy, kept, lambda: None)[1]
     copy.end(kept=True)
     assert always == 2  # the minutes and the items
-    made.observe("user-1", 1.0, START + 9000, "item-1")
+    made.observe("user-1", ShownAction("item-1"), 1.0, START + 9000)
     copy = snapshot.Copy(made, kept)
     assert always + 2 <= finish(copy, kept, lambda: None)[1] < everything
     copy.end(kept=True)
@@ -204,7 +204,7 @@ def test_two_hundred_thousand_users_with_features(tmp_path: Path, monkeypatch: p
         found = recover(store)
         assert len(found.users) >= 200_000
         before = store.pieces()
-        found.observe("user-7", 1.0, found.now, "item-7")
+        found.observe("user-7", ShownAction("item-7"), 1.0, found.now)
         append(store, found)
         saving.save_now(found, store)
         assert len(store.pieces() - before) <= 20

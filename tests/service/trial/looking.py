@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data.logs.rules import Guardrail
 from coterie.service.core.guardrails import Part, Tally, measured
-from coterie.service.settings import Guardrail
 from coterie.service.trial.lift import Sums, difference
 
 KINDS = ("rare", "rare, once per user", "heavy-tailed", "heavy-tailed, once per user")

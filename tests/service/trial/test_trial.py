@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import ArmName, Configure, decode, encode
+from coterie.data.logs.rules import Challenger, Config
 from coterie.data.logs.service_log import read_store
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
@@ -17,11 +19,10 @@ from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import Configure, decode, encode
-from coterie.service.settings import Challenger, Config, read_settings
+from coterie.service.settings import read_settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
-from coterie.service.trial.assignment import Name, assign
+from coterie.service.trial.assignment import assign
 from coterie.service.trial.lift import Sums
 from tests.playing import Elsewhere
 from tests.service.helpers import START, Clock, ask, bandit, decide, opened, settings_of, with_coordinator
@@ -35,7 +36,7 @@ OLD_HOLDBACK = [int(k) for k in ["0", "1", "2", "4", "7", "9", "10", "11", "14",
 def test_the_arms_get_their_shares_and_a_user_stays_in_one() -> None:
     config = Config(holdback=0.1, challenger=LINUCB)
     arms = [assign(config, f"user-{k}", f"event-{k}").name for k in range(4000)]
-    parts: list[tuple[Name, float]] = [("holdback", 0.1), ("challenger", 0.3), ("champion", 0.6)]
+    parts: list[tuple[ArmName, float]] = [("holdback", 0.1), ("challenger", 0.3), ("champion", 0.6)]
     for name, share in parts:
         assert abs(arms.count(name) / 4000 - share) < 4 * math.sqrt(share * (1 - share) / 4000)
     assert arms == [assign(config, f"user-{k}", f"other-{k}").name for k in range(4000)]
@@ -156,7 +157,7 @@ def test_requests_that_name_no_user_are_drawn_one_by_one() -> None:
 def test_the_slots_of_one_page_are_in_one_arm() -> None:
     made = bandit(holdback=0.5)
     for k in range(20):
-        arms = {decide(made, ask(f"{k}/{slot}", SHARED, parent=f"page-{k}", slot=slot)).arm for slot in "xyz"}
+        arms = {decide(made, ask(f"page-{k}\u001f{slot}", SHARED, slot=slot)).arm for slot in "xyz"}
         assert len(arms) == 1
 
 
@@ -187,9 +188,10 @@ def test_the_challenger_decides_for_its_users_and_learns_from_all() -> None:
     for k in range(300):
         record = decide(made, ask(f"e{k}", f"user-{k % 40}", "abc"))
         made.reward(record.event, float(record.actions[record.choice] == "b"), START)
-        assert record.chances is None or record.arm == "champion"  # LinUCB explores by epsilon
+        of_policy = sorted(set(record.likely)) != pytest.approx([0.1 / 3, 0.9 + 0.1 / 3])
+        assert not of_policy or record.arm == "champion"  # LinUCB explores by epsilon
     assert made.challenger.policies.learned == made.policies.learned == 300
-    assert made.challenger.policies.items is not None
+    assert "items" in made.challenger.policies.made
     shown = [decide(made, ask(f"f{k}", f"user-{k}", "abc")) for k in range(40)]
     theirs = [record for record in shown if record.arm == "challenger"]
     assert 3 < len(theirs) < 25
@@ -205,9 +207,9 @@ def test_the_challenger_alone_is_what_a_change_of_policy_gives(tmp_path: Path) -
         await coordinator.activate("nothing")  # ends the waits that are over
         challenger = coordinator.bandit.challenger
         assert challenger is not None
-        before = {kind: policy.tensors() for kind, policy in challenger.policies.made().items()}
+        before = {kind: policy.tensors() for kind, policy in challenger.policies.made.items()}
         await coordinator.configure(Config(policy="linucb"))
-        after = {kind: policy.tensors() for kind, policy in coordinator.bandit.policies.made().items()}
+        after = {kind: policy.tensors() for kind, policy in coordinator.bandit.policies.made.items()}
         assert coordinator.bandit.challenger is None
         assert before.keys() == after.keys()
         for kind, tensors in before.items():

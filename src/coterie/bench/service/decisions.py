@@ -21,11 +21,11 @@ from urllib.parse import quote
 import numpy as np
 
 from coterie.data.files import data_folder, find_file, read_bytes
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, FileError
 from coterie.models.features import flatten
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.settings import Config
 
 # Personalizer's old default, and four settings that do well on some games; the best in hindsight counts.
 VW = {

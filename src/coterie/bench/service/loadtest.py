@@ -22,13 +22,13 @@ from urllib.request import urlopen
 import msgspec
 from msgspec import Struct
 
+from coterie.data.logs.records import Rank, Reward, ShownAction, flatten, pack
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.encoding import encode_action
-from coterie.service.core.records import Rank, Reward, flatten, pack
+from coterie.service.core.encoding import shown
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
-from coterie.service.settings import Config
 from coterie.service.snapshots.saving import save_now
 
 MOST_CONNECTIONS = 256
@@ -302,11 +302,10 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
     for _ in range(payoffs):
         user, item = rng.randrange(plan.users), rng.randrange(plan.actions)
         value = float(rng.random() < tastes[user % 4][item])
-        hashed = None
+        action = ShownAction(f"item-{item}")
         if plan.features:
-            context = context_features(rng.randrange(CONTEXTS))
-            hashed = encode_action(f"item-{item}", action_features(item), context)
-        bandit.observe(f"user-{user}", value, 0, f"item-{item}", hashed=hashed)
+            action = shown(action.id, action_features(item), context_features(rng.randrange(CONTEXTS)))
+        bandit.observe(f"user-{user}", action, value, 0)
     with closing(SqliteStore(str(path))) as store:
         records, named, gone, _ = bandit.drain()
         store.append(Append(pack(0, records), named, gone))

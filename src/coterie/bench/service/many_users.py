@@ -18,15 +18,16 @@ from msgspec import Struct
 
 from coterie.bench.measuring import best_of, peak_resident
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
+from coterie.data.logs.records import pack
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.encoding import encode_action
+from coterie.service.core.encoding import shown
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import pack
 from coterie.service.core.warm_up import warm_up
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots.saving import save_now
 
 ACTIONS = 20
@@ -70,12 +71,12 @@ def fill(path: str, users: int) -> None:
     chance, bandit, store = random.Random(0), Bandit(), SqliteStore(path)
     bandit.configure(Config(), 0)
     sent = [
-        encode_action(f"item-{k}", action_features(k), context_features(chance.randrange(CONTEXTS)))
+        shown(f"item-{k}", action_features(k), context_features(chance.randrange(CONTEXTS)))
         for k in range(ACTIONS)
         for _ in range(50)
     ]
     for user in range(users):
-        bandit.observe(f"user-{user}", float(chance.random() < 0.3), user, None, hashed=chance.choice(sent))
+        bandit.observe(f"user-{user}", chance.choice(sent), float(chance.random() < 0.3), user)
         if len(bandit.outbox) >= BATCH:
             _append(bandit, store)
     _append(bandit, store)
@@ -130,7 +131,7 @@ async def _figures(path: str, users: int, seconds: float) -> Figures:
     await coordinator.snapshot()
     part = _bytes(store, store.pieces() - before)
     memory = peak_resident()
-    model: Any = coordinator.bandit.policies.model
+    model: Any = coordinator.bandit.policies.made["model"]
     effects = model._model.effects.used
     await coordinator.stop()
     rank, reward = _costs(coordinator.bandit, users)  # not stored

@@ -8,14 +8,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from coterie.bench.service.loadtest import action_features, context_features
+from coterie.data.logs.records import join, pack
+from coterie.data.logs.rules import Config
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.records import join, pack
 from coterie.service.core.waits import Waits
 from coterie.service.log.reading import LogReader
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
-from coterie.service.settings import Config
 
 ACTIONS = 20
 BATCH = 20  # decisions in one commit, as under load

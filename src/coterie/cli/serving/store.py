@@ -44,7 +44,7 @@ def export(
 
     Parquet is whole and can be replayed; dsjson has a line per decision. The service may run meanwhile.
     """
-    from coterie.service.core.records import flatten
+    from coterie.data.logs.records import flatten
     from coterie.service.exchange.dsjson import write_dsjson
     from coterie.service.exchange.parquet import write_parquet
     from coterie.service.log.store import open_to_read
@@ -59,16 +59,15 @@ def export(
 
 @store.command(name="import")
 def import_(
-    path: Annotated[Path, typer.Argument(help="An exported .parquet, or a .dsjson of any origin.")],
+    path: Annotated[Path, typer.Argument(help="A log that `coterie evaluate` reads: .parquet, .dsjson, …")],
     store: StoreOption = "coterie.db",
     settings: SettingsOption = None,
 ) -> None:
     """Learn what a file's decisions earned, before the service starts."""
     import asyncio
 
+    from coterie.data.logs.interactions import open_interactions
     from coterie.service.coordination.coordinator import Coordinator
-    from coterie.service.exchange.dsjson import read_dsjson
-    from coterie.service.exchange.parquet import read_parquet
     from coterie.service.exchange.payoffs import payoffs_of
     from coterie.service.log.store import open_store
     from coterie.service.settings import read_settings
@@ -80,15 +79,9 @@ def import_(
         coordinator = Coordinator(read, open_store(store))
         await coordinator.start()
         try:
-            if path.suffix == ".parquet":
-                payoffs = list(payoffs_of(read_parquet(path), coordinator.bandit.config))
-            elif path.suffix == ".dsjson":
-                payoffs = list(read_dsjson(path, coordinator.bandit.config, read.user_path))
-            else:
-                raise ParameterError(f"{path} ends in {path.suffix!r}, expected .parquet or .dsjson")
-            items = {row.paid.item for row in payoffs if row.paid.item is not None}
+            payoffs = list(payoffs_of(open_interactions(path, user_path=read.user_path)))
             bandit = coordinator.bandit
-            bandit.policies.check_items(items, bandit.config.max_items)  # all or nothing
+            bandit.policies.check_shown((row.action for row in payoffs), bandit.config)  # all or nothing
             for start in range(0, len(payoffs), 1000):
                 await coordinator.observe(payoffs[start : start + 1000])
             return len(payoffs)

@@ -17,6 +17,7 @@ from coterie.arrays import Floats
 from coterie.data.files import need
 from coterie.errors import FileError, ParameterError
 
+SQLITE = b"SQLite format 3\0"
 SHARED = "(shared)"  # the user of interactions without a user
 SLOTS = "{:,} decisions are slots of a larger one; each is evaluated by itself, beside what the other slots showed."
 DECISIONS = ("action", "probability", "reward")  # the columns that make a table one of decisions
@@ -88,9 +89,7 @@ def open_interactions(log: Any, *, user_path: str = "user.id") -> InteractionLog
             f"log is a {type(log).__name__}, expected a path, a table or an obp bandit feedback"
         )
     if str(log).startswith(("postgresql://", "postgres://")):
-        from coterie.data.logs.service_log import read_database
-
-        return read_database(str(log))
+        return _service_log().read_database(str(log))  # type: ignore[no-any-return]
     path = Path(str(log).removeprefix("sqlite://"))
     if not path.is_file():
         raise FileError(f"there is no file {path}")
@@ -103,10 +102,15 @@ def _tables(what: str) -> Any:
     return import_module("coterie.data.logs.decision_table")
 
 
+def _service_log() -> Any:
+    """Import the reader of a service's log, which needs msgspec; other logs do not need it."""
+    need("msgspec", "a service's log", "service")
+    return import_module("coterie.data.logs.service_log")
+
+
 def _read(path: Path, user_path: str) -> InteractionLog:
     from coterie.data.logs.bandit_feedback import read_npz
     from coterie.data.logs.dsjson import read_dsjson
-    from coterie.data.logs.service_log import columns_of, is_store, read_export, read_store
 
     kind = path.suffix.lower()
     if kind in (".dsjson", ".json", ".jsonl"):
@@ -114,15 +118,40 @@ def _read(path: Path, user_path: str) -> InteractionLog:
     if kind == ".parquet" and set(DECISIONS) <= set(columns_of(path)):
         return _tables("a file of decisions").read_decisions(path)  # type: ignore[no-any-return]
     if kind == ".parquet":
-        return read_export(path)
+        return _service_log().read_export(path)  # type: ignore[no-any-return]
     if kind == ".npz":
         return read_npz(path)
     if is_store(path):
-        return read_store(path)
+        return _service_log().read_store(path)  # type: ignore[no-any-return]
     raise FileError(
         f"{path} is none of: a service's store (SQLite), its .parquet export, a .dsjson file, a .parquet file of "
         "decisions, an .npz file with an obp bandit feedback"
     )
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a file is an SQLite database."""
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def is_export(path: Path) -> bool:
+    """Tell whether a Parquet file is a service's export."""
+    schema = _schema(path)
+    return schema is not None and b"coterie-log" in (schema.metadata or {})
+
+
+def columns_of(path: Path) -> list[str]:
+    """Return the columns of a Parquet file; empty if it cannot be read."""
+    schema = _schema(path)
+    return [] if schema is None else list(schema.names)
+
+
+def _schema(path: Path) -> Any:
+    try:
+        return need("pyarrow.parquet", "Parquet").read_schema(path)
+    except (OSError, ValueError):
+        return None
 
 
 def check_interaction(where: str, one: Interaction) -> Interaction:

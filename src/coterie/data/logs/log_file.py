@@ -12,8 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
-from coterie.data.logs.interactions import DECISIONS, open_interactions
-from coterie.data.logs.service_log import columns_of, is_export
+from coterie.data.logs.interactions import DECISIONS, columns_of, is_export, open_interactions
 from coterie.errors import FileError
 from coterie.models.batches import positions
 from coterie.models.checks import ABOVE, NORM

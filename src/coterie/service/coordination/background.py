@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import final
 
+from coterie.data.logs.records import Rank
 from coterie.errors import CoterieError, FileError
 from coterie.service.clock import JUMP
 from coterie.service.coordination.rules import retention_days
 from coterie.service.coordination.sequencer import TAIL_EVERY, Sequencer
-from coterie.service.core.records import Rank
 from coterie.service.figures import exploring
 from coterie.service.log.damage import Damaged, find_damage
 from coterie.service.log.retention import remove_old

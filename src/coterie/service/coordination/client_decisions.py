@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from coterie.data.logs.records import Rank
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Question
-from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
 
 
@@ -27,7 +27,9 @@ def keep_all(bandit: Bandit, decided: Sequence[Decided], at: int) -> int:
         event = one.question.event
         known = bandit.find(event)
         if known is not None:
-            known.check_retry(one.question.digest())
+            before = bandit.decision(known.position)
+            if before is not None:
+                one.question.check_retry(before)
         elif event not in new:
             new[event] = (one.question, _record(bandit, one, at))
         elif new[event][1].digest != one.question.digest():
@@ -50,8 +52,6 @@ def _record(bandit: Bandit, one: Decided, at: int) -> Rank:
         order=(*order, *left),
         best=best,
         baseline=min(order),
-        probability=likely[order[0]],
-        exploration=0.0,
         digest=question.digest(),
         excluded=left,
         capped=(),

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from coterie.data.logs.records import Observe, Rank, ShownAction, encode, request_of
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, FileError
 from coterie.service.clock import Clock, SteadyClock
 from coterie.service.coordination import relearning
@@ -18,17 +20,15 @@ from coterie.service.coordination.rules import first_rules
 from coterie.service.coordination.sequencer import STARTING, Sequencer
 from coterie.service.coordination.slots import next_slot
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.events import Event, EventExistsError, Outcome, Paid, new_event
+from coterie.service.core.events import Event, Outcome
 from coterie.service.core.question import Question
-from coterie.service.core.records import Observe, Rank, encode
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
 from coterie.service.exchange.model_file import import_model
-from coterie.service.ids import SLOT
 from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
-from coterie.service.settings import Config, Settings
+from coterie.service.settings import Settings
 from coterie.service.snapshots.recovery import recover
 from coterie.service.store_errors import StoreError
 from coterie.service.threads import in_thread
@@ -92,7 +92,7 @@ class Coordinator:
         if not await in_thread(store.has_index):
             async with sequencer.lease:
                 await in_thread(store.make_index)
-        read = partial(recover, store, False, self.engine, owned=False, progress=self.availability.progress)
+        read = partial(recover, store, engine=self.engine, progress=self.availability.progress)
         sequencer.take(await in_thread(read))
         await sequencer.follow()
         self.background.snapshot_at = await in_thread(store.newest)
@@ -131,8 +131,7 @@ class Coordinator:
         sequencer = self.sequencer
         before = await self.decided(question.event) if not question.fresh else None
         if before is not None:
-            if before.digest != question.digest():
-                raise EventExistsError(new_event(before, -1, Paid()))
+            question.check_retry(before)
             return before
         sequencer.accept()
         bandit, at = sequencer.bandit, self.clock()
@@ -149,16 +148,12 @@ class Coordinator:
             return sequencer.bandit.rank(question, self.clock(), made, gone)
 
         while True:
-            try:
-                found = (await sequencer.write(keep, long=made is None, alone=False)).value
-            except EventExistsError as error:
-                if await self._logged(error.event) is not None:
-                    raise
-                found = error.event
+            found = (await sequencer.write(keep, long=made is None, alone=False)).value
             if isinstance(found, Rank):
                 return found
             logged, gone = await self._logged(found), found.position
             if logged is not None:
+                question.check_retry(logged)
                 return logged
 
     async def what_if(self, question: Question) -> Rank:
@@ -200,9 +195,9 @@ class Coordinator:
         """Return the decisions that were made for these slots before."""
         found: list[Rank] = []
         for question in questions:
-            event = await self.event(question.event)
-            event.check_retry(next_slot(questions, found).digest())
-            found.append(await self.decision(event))
+            decided = await self.decision(await self.event(question.event))
+            next_slot(questions, found).check_retry(decided)
+            found.append(decided)
         return found
 
     async def reward(
@@ -260,17 +255,16 @@ class Coordinator:
         """Change the rules from here on; another policy first learns what the log holds."""
         await relearning.configure(self.sequencer, config, contract)
 
-    async def observe(self, rows: Sequence[tuple[str, Paid, float]]) -> None:
-        """Learn payoffs that were not earned here: (user, what for, value)."""
+    async def observe(self, rows: Sequence[tuple[str, ShownAction, float]]) -> None:
+        """Learn payoffs that were not earned here: (user, shown action, value)."""
 
         def learn() -> None:
             bandit = self.bandit
-            items = {paid.item for _, paid, _ in rows if paid.item is not None}
-            bandit.policies.check_items(items, bandit.config.max_items)
-            for _, paid, value in rows:
-                encode(Observe(0, 0, value, *paid))  # raises before anything has changed
-            for user, paid, value in rows:
-                bandit.observe(user, value, self.clock(), *paid)
+            bandit.policies.check_shown((action for _, action, _ in rows), bandit.config)
+            for _, action, value in rows:
+                encode(Observe(0, 0, value, action))  # raises before anything has changed
+            for user, action, value in rows:
+                bandit.observe(user, action, value, self.clock())
 
         await self._write(learn, long=True)
 
@@ -348,16 +342,16 @@ class Coordinator:
             await self.news()
             found = await self.look(lambda: self.bandit.find(event))
         if found is None:
-            name = event.partition(SLOT)[0]
-            raise Problem(404, "unknown_event", f"event {name!r} is not known, or was too long ago")
+            raise Problem(
+                404, "unknown_event", f"event {request_of(event)!r} is not known, or was too long ago"
+            )
         return found
 
     async def decision(self, event: Event) -> Rank:
         """Return the decision of an event, from the log."""
         record = await self._logged(event)
         if record is None:
-            name = event.parent or event.id
-            raise Problem(404, "unknown_event", f"event {name!r} is no longer in the log")
+            raise Problem(404, "unknown_event", f"event {request_of(event.id)!r} is no longer in the log")
         return record
 
     async def _logged(self, event: Event) -> Rank | None:

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from coterie.data.logs.records import Record
+from coterie.data.logs.rules import Config
 from coterie.service.coordination.sequencer import Sequencer
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import same_model
-from coterie.service.core.records import Record
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
 from coterie.service.snapshots.recovery import relearn
 from coterie.service.trial.assignment import alone, challenger_of
 

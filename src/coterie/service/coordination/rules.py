@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
+from coterie.data.logs.rules import Config
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import check_config
-from coterie.service.settings import Config, Settings, starting_config
+from coterie.service.settings import Settings, starting_config
 
 # Keys of `Bandit.contract`: how often to optimise automatically, and a change of the retention.
 OPTIMISATION = ("is_auto_optimization_enabled", "auto_optimization_frequency", "auto_optimization_start_date")

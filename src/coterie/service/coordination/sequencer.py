@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from numpy.linalg import LinAlgError
 
+from coterie.data.logs.records import Forget, Rank, Record, Tick, index_of, join, pack_content
 from coterie.errors import ContextError, UnavailableError
 from coterie.service.clock import Clock
 from coterie.service.coordination.lease import Lease
@@ -24,7 +25,6 @@ from coterie.service.coordination.turns import Turns
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.draft import Draft, PostponedError
 from coterie.service.core.events import Outcome
-from coterie.service.core.records import Forget, Rank, Record, Tick, index_of, join, pack_content
 from coterie.service.core.workload import long_to_apply
 from coterie.service.log.erasure import scrub
 from coterie.service.log.reading import LogReader
@@ -333,7 +333,7 @@ class Sequencer:
                 new = await in_thread(read, thread=self._reader)
             except BehindError as error:
                 log.warning(f"the state is read again: {error}")
-                found = await in_thread(recover, self.store, False, self.engine, False)
+                found = await in_thread(recover, self.store, False, self.engine)
                 async with self.turns:
                     self.take(found)
                 continue

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from coterie.data.logs.records import Rank
 from coterie.service.core.question import Question
-from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
 
 

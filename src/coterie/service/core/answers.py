@@ -2,11 +2,9 @@
 
 import secrets
 
-import numpy as np
 from msgspec import Struct
 
-from coterie.service.core.deciding import probability
-from coterie.service.core.records import Rank
+from coterie.data.logs.records import Rank, request_of
 
 
 class Candidate(Struct, frozen=True, rename="camel"):
@@ -34,23 +32,12 @@ def new_event_id() -> str:
 
 def ranking_of(record: Rank) -> Ranking:
     """Return the answer of a decision: every action with the probability it had."""
-    actions, choices = record.actions, len(record.actions) - len(record.excluded)
-    shown = record.order[:choices]
-    if record.chances is not None:
-        chances = np.frombuffer(record.chances).tolist()
-        if record.excluded:
-            open_to = [k for k in range(len(actions)) if k not in record.excluded]
-            chances = dict(zip(open_to, chances, strict=True))
-        ranking = [Candidate(actions[k], chances[k]) for k in shown]
-    elif record.shown == "baseline":
-        ranking = [Candidate(actions[k], float(k == record.choice)) for k in shown]
-    else:
-        best, high = record.best, probability(True, record.exploration, choices)
-        low = probability(False, record.exploration, choices)
-        ranking = [Candidate(actions[k], high if k == best else low) for k in shown]
+    actions, choices = record.actions, len(record.open_to)
+    likely = dict(zip(record.open_to, record.likely.tolist(), strict=True))
+    ranking = [Candidate(actions[k], likely[k]) for k in record.order[:choices]]
     ranking += [Candidate(actions[k], 0.0) for k in record.order[choices:]]
     return Ranking(
-        record.parent or record.event,
+        request_of(record.event),
         actions[record.choice],
         ranking,
         [actions[k] for k in record.capped],

@@ -15,6 +15,26 @@ import msgspec
 from msgspec import UNSET
 
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import (
+    Activate,
+    Befriend,
+    Configure,
+    Drained,
+    Forget,
+    Import,
+    Kind,
+    Observe,
+    Rank,
+    Record,
+    Reset,
+    Reward,
+    ShownAction,
+    Tick,
+    decode,
+    encode,
+    request_of,
+)
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError, UnavailableError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
@@ -23,33 +43,16 @@ from coterie.service.core.caps import add_look, with_caps
 from coterie.service.core.deciding import Asked, decide, read_candidates
 from coterie.service.core.draft import Draft
 from coterie.service.core.edges import check_friends
-from coterie.service.core.events import Event, Outcome, Paid, State, cost_of, costs_of, deadline_of, new_event
+from coterie.service.core.events import Event, Outcome, State, deadline_of
 from coterie.service.core.guardrails import Guards, check_known, value_of
 from coterie.service.core.names import Names
-from coterie.service.core.policies import Policies, paid_for
-from coterie.service.core.policy_config import KINDS, Kind, check_config, same_model, takes_friends
+from coterie.service.core.policies import Policies, kind_of
+from coterie.service.core.policy_config import check_config, same_model, takes_friends
 from coterie.service.core.question import Question
-from coterie.service.core.records import (
-    Activate,
-    Befriend,
-    Configure,
-    Drained,
-    Forget,
-    Import,
-    Observe,
-    Rank,
-    Record,
-    Reset,
-    Reward,
-    Tick,
-    decode,
-    encode,
-)
 from coterie.service.core.remembered import Remembered, User
 from coterie.service.core.statistics import Statistics
 from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, Wait
 from coterie.service.logs import log
-from coterie.service.settings import Config
 from coterie.service.trial.assignment import (
     NAMES,
     Arm,
@@ -116,7 +119,6 @@ class Bandit:
         self.fixed: Config | None = None  # when relearning: the model to learn with, whatever the log says
         self.lost = 0  # how many records of the log were lost, as far as it was read
         self.skipped = 0  # how often something could not be learned, since the start
-        self.partial = False  # whether the log begins later: rewards may be for decisions that are gone
 
     # Requests. Each plans records. They go into the draft, or are applied at once and left in the outbox.
 
@@ -141,11 +143,11 @@ class Bandit:
     ) -> Rank | Event:
         """Decide, or keep the decision `made` before; for a retry, return the event of the logged decision.
 
-        If that decision was at the position `gone`, which the log no longer has, it is made again.
+        The caller checks that it is the same request. If that decision was at the position `gone`, which the log no
+        longer has, it is made again.
         """
         known = self.events.get(question.event)
         if known is not None and known.position != gone:
-            known.check_retry(question.digest())
             return known
         if made is None or self.must_wait(question):  # there may be more looks, or less may be left
             made = self.decide(question, self._at(at))  # which ends waits first
@@ -231,7 +233,7 @@ class Bandit:
             return question
         planned = 0.0
         if self.draft is not None and self._is_tight(question):
-            planned = sum(map(cost_of, self.draft.decisions))
+            planned = sum(record.cost for record in self.draft.decisions)
         return with_budget(question, self.spending, at - self.jumped, self.config.budget, planned)
 
     def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
@@ -239,7 +241,7 @@ class Bandit:
         arm = Arm(alone=question.user == SHARED)
         if self.trial is None or self.guards.shows_baseline():
             return arm, self
-        drawn = assign(self.config, question.user, question.parent or question.event, self.trial.salt)
+        drawn = assign(self.config, question.user, request_of(question.event), self.trial.salt)
         if drawn.name not in self.guards.stopped():
             arm = drawn
         return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
@@ -267,7 +269,7 @@ class Bandit:
         self._once(event)
         outcome = self._outcome(found, name, at)
         applied: Outcome | None = self._emit(
-            Reward(at, event, worth, outcome, name, found.position, found.user, cost, named)
+            Reward(at, event, worth, outcome, found.position, found.user, name, cost, named)
         )
         return applied or outcome
 
@@ -310,18 +312,10 @@ class Bandit:
             self._emit(Forget(at, number))
         return number
 
-    def observe(
-        self,
-        user: str,
-        value: float,
-        at: int,
-        item: str | None,
-        x: bytes | None = None,
-        hashed: bytes | None = None,
-    ) -> None:
+    def observe(self, user: str, action: ShownAction, value: float, at: int) -> None:
         """Learn a payoff that was not earned here."""
         number = self.number_of(user)
-        self._emit(Observe(self._at(at), number, value, item, x, hashed), {number: user})
+        self._emit(Observe(self._at(at), number, value, action), {number: user})
 
     def befriend(self, user: str, friends: Mapping[str, float], at: int) -> None:
         """Give a user these friends, with the weights of the edges, and no others."""
@@ -334,7 +328,8 @@ class Bandit:
 
     def friends_of(self, user: str) -> dict[str, float]:
         """Return a user's friends, with the weights of the edges."""
-        found = self._befriending.policies.friends_of(self.names.get(user, -1))
+        bandit = self._befriending
+        found = bandit.policies.friends_of(self.names.get(user, -1), bandit.config)
         return {self.ids[friend]: weight for friend, weight in found.items() if friend in self.ids}
 
     @property
@@ -347,12 +342,9 @@ class Bandit:
         """Empty the model."""
         self._emit(Reset(self._at(at)))
 
-    def replace_model(
-        self, users: Mapping[int, str], policies: Mapping[Kind, tuple[int, bytes] | None], at: int
-    ) -> None:
+    def replace_model(self, users: Mapping[int, str], models: dict[Kind, tuple[int, bytes]], at: int) -> None:
         """Use the model of a file, which `model_file` has checked."""
-        record = Import(self._at(at), tuple(users), *(policies.get(kind) for kind in KINDS))
-        self._emit(record, users)
+        self._emit(Import(self._at(at), tuple(users), models), users)
 
     def tick(self, at: int) -> None:
         """End the waits that are over."""
@@ -429,7 +421,7 @@ class Bandit:
             outcome = self._apply_reward(record)
         elif isinstance(record, Tick):
             if record.lost:
-                self.partial, self.lost = True, self.lost + 1  # later records may be about what was lost
+                self.lost += 1
             if record.jump:
                 self.remembered.waits.move(record.jump)
                 self.jumped += record.jump
@@ -447,8 +439,7 @@ class Bandit:
             user = self._see(record.user, record.at)
             user.learned += 1
             user.earned += record.value
-            paid = Paid(record.item, record.x, record.hashed)
-            self._learn(record.user, paid, record.value, f"the payoff of user {record.user}")
+            self._learn(record.user, record.action, record.value, f"the payoff of user {record.user}")
         elif isinstance(record, Befriend):
             self._apply_befriend(record)
         elif isinstance(record, Configure):
@@ -477,25 +468,21 @@ class Bandit:
         user.decisions += 1
         if self.spending is not None and self.config.budget is not UNSET:
             priced = record.shown != "baseline"
-            at, costs = record.at - self.jumped, costs_of(record)
-            self.spending.add(cost_of(record), at, self.config.budget, priced, costs)
+            costs = () if record.each_cost is None else record.each_cost.tolist()
+            self.spending.add(record.cost, record.at - self.jumped, self.config.budget, priced, costs)
         if self.config.caps is not UNSET and self.config.caps:
-            name = record.actions[record.choice]
-            user.looks = add_look(user.looks, name, record.at - self.jumped, self.config.caps)
+            user.looks = add_look(user.looks, record.action.id, record.at - self.jumped, self.config.caps)
         if record.event in self.events:  # decided again, because the log no longer has the first decision
             self.remembered.drop_event(self.events[record.event])
-        try:
-            paid = paid_for(record, self.config)
-        except Exception as error:
-            paid = Paid()
-            self._skip(f"the features of event {record.event!r}", error)
         known = self.policies.known_items
-        if paid.item is not None and not all(map(known.__contains__, record.actions)):
+        if kind_of(self.config, record.featured) == "items" and not all(
+            map(known.__contains__, record.actions)
+        ):
             for k, name in enumerate(record.actions):
                 if k not in record.excluded:
                     known.setdefault(name)
         deadline = deadline_of(record, self.config.wait)
-        self.remembered.put_event(new_event(record, self.position, paid), deadline)
+        self.remembered.put_event(Event.of(record, self.position), deadline)
         self.statistics.decided(record)
         if self.remembered.size > self.config.max_event_bytes:
             self._make_room()
@@ -512,11 +499,8 @@ class Bandit:
 
     def _recall(self, record: Reward | Activate) -> Event | None:
         """Return the event that a record is about; None if it is closed, or its decision is not in the log."""
-        event, position = self.events.get(record.event), record.decision
-        if position < 0 or (event is not None and event.position == position):
-            return event
-        event = self.remembered.at(position)  # whose id was scrubbed from the record, or from the decision
-        wait = None if event is not None else self.remembered.waits.get(position)
+        event = self.remembered.at(record.decision)
+        wait = None if event is not None else self.remembered.waits.get(record.decision)
         return event if wait is None else self._load(wait)
 
     def _load(self, wait: Wait) -> Event | None:
@@ -537,7 +521,7 @@ class Bandit:
         return None if self.log is None else self.log.locate(event)
 
     def _whole(self, record: Rank, position: int, wait: Wait | None) -> Event:
-        event = new_event(record, position, paid_for(record, self.config))
+        event = Event.of(record, position)
         event.state = "closed" if wait is None else STATES[wait.state]
         if wait is not None and wait.partial is not None:
             event.value, event.counted = wait.partial.value, wait.partial.counted
@@ -666,7 +650,7 @@ class Bandit:
         self.remembered.end_wait(event, state)
         event.value = value
         self.remembered.changed(event)
-        updates = self._learn(event.user, event.paid, value, f"the payoff of event {event.id!r}")
+        updates = self._learn(event.user, event.action, value, f"the payoff of event {event.id!r}")
         self.statistics.learned(at, event, value, updates)
         if self.spending is not None:
             self.spending.learn(value)
@@ -686,11 +670,11 @@ class Bandit:
                 n, s = user.count_in_trial(self.trial.start, value)
             self.trial.arms[event.arm].add(value, n, s)
 
-    def _learn(self, user: int, paid: Paid, value: float, what: str) -> int:
+    def _learn(self, user: int, action: ShownAction, value: float, what: str) -> int:
         if self.config.mode == "logging-only" or user not in self.users:
             return 0  # a user who was evicted while the event waited stays so
         try:
-            return self.policies.learn(user, paid, value, self.config)
+            return self.policies.learn(user, action, value, self.config)
         except PASSED_ON:
             raise
         except (

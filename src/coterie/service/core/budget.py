@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from coterie.data.logs.rules import Budget
 from coterie.service.core.question import Question
-from coterie.service.settings import Budget
 
 DAY = 86_400_000  # milliseconds
 RATE = 0.05  # of a step of the price

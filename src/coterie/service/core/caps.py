@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from coterie.data.logs.rules import Cap
 from coterie.service.core.question import Question
-from coterie.service.settings import Cap
 
 Looks = dict[str, list[int]]  # by action: when a user was shown it last, milliseconds, oldest first
 

@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.models.features import hash_actions
+from coterie.data.logs.records import Kind, Rank, ShownAction
+from coterie.data.logs.rules import Config
+from coterie.models.encoded import Encoded
 from coterie.models.probability import pick
 from coterie.policies import Decision, Policy
-from coterie.service.core.encoding import KnownActions, encode_action, encode_known, encode_question
-from coterie.service.core.policies import Policies
-from coterie.service.core.policy_config import Kind, takes_ids, takes_names
+from coterie.service.core.encoding import KnownActions, encode_known, encode_question
+from coterie.service.core.policies import Policies, kind_of
 from coterie.service.core.question import Question, pack_features, without_ignored
 from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
-from coterie.service.core.records import Rank
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
 from coterie.service.trial.assignment import Arm
 
 
@@ -28,29 +27,35 @@ class Candidates(NamedTuple):
     ids: list[str]  # of all actions
     open_to: Sequence[int]  # positions of the actions that are not excluded
     kind: Kind
-    contexts: Any  # of the actions that are not excluded
+    contexts: Any  # of the actions that are not excluded, and the same by hashes
+    encoded: Encoded
+    featured: bool  # whether any action has features
 
 
 def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
     """Return what the policy is asked."""
     question = without_ignored(question, config)
     actions, excluded = question.actions, question.excluded
-    if isinstance(actions, KnownActions) and not excluded and takes_names(config):
-        return Candidates(actions.ids, range(len(actions)), "model", encode_known(actions, question.context))
-    ids = [action.id for action in actions]
-    open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
-    if not open_to:
-        raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
-    shown = [ids[k] for k in open_to] if excluded else ids
-    if takes_names(config):
-        features = [actions[k].features for k in open_to]
-        return Candidates(ids, open_to, "model", encode_question(shown, features, question.context))
-    if any(action.features for action in actions) or not takes_ids(config.policy):
-        featured = [(ids[k], actions[k].features or ()) for k in open_to]
-        vectors = hash_actions(featured, question.context, config.dimensions)
-        return Candidates(ids, open_to, "vectors", vectors)
-    policies.check_items(shown, config.max_items)
-    return Candidates(ids, open_to, "items", shown)
+    if isinstance(actions, KnownActions) and not excluded:
+        ids = shown = actions.ids
+        open_to: Sequence[int] = range(len(actions))
+        featured, encoded = actions.featured, encode_known(actions, question.context)
+    else:
+        ids = [action.id for action in actions]
+        open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
+        if not open_to:
+            raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
+        shown = [ids[k] for k in open_to] if excluded else ids
+        featured = any(action.features for action in actions)
+        encoded = encode_question(shown, [actions[k].features for k in open_to], question.context)
+    kind = kind_of(config, featured)
+    contexts: Any = encoded
+    if kind == "vectors":
+        contexts = encoded.vectors(config.dimensions)
+    elif kind == "items":
+        policies.check_items(shown, config.max_items)
+        contexts = shown
+    return Candidates(ids, open_to, kind, contexts, encoded, featured)
 
 
 class Asked(NamedTuple):
@@ -70,9 +75,7 @@ class Choice(NamedTuple):
     best: int  # what the policy would choose
     baseline: int
     why: str  # "", "baseline" or "explored"
-    exploration: float
-    probability: float  # of what is shown
-    chances: Floats | None = None  # of each action, if the policy gives them
+    chances: Floats  # of each action
 
 
 def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> tuple[Rank, Decision]:
@@ -88,7 +91,8 @@ def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> t
     if config.record_reasons:
         reasons = pack_reasons(decision)
         parts = pack_parts(policy.contributions(asked.user, candidates.contexts, choice.shown, LARGEST))
-    ids, open_to, kind, contexts = candidates
+    ids, open_to, featured = candidates.ids, candidates.open_to, candidates.featured
+    action = ShownAction.of(ids[open_to[choice.shown]], candidates.encoded, choice.shown, featured)
     ranking, left = decision.ranking_with(choice.shown), _places(ids, question.excluded)
     record = Rank(
         at=asked.at,
@@ -96,23 +100,19 @@ def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> t
         user=asked.user,
         actions=tuple(ids),
         order=(*[open_to[k] for k in ranking], *left) if left else tuple(ranking),
-        choice=open_to[choice.shown],
         best=open_to[choice.best],
         baseline=open_to[choice.baseline],
-        probability=choice.probability,
-        exploration=choice.exploration,
+        chances=choice.chances.tobytes(),
         digest=asked.digest,
         excluded=left,
         capped=_places(ids, question.capped),
         deferred=question.deferred,
-        x=contexts[choice.shown].tobytes() if kind == "vectors" else None,
         reasons=reasons,
-        features=pack_features(question) if _has_features(question) else None,
-        parent=question.parent,
+        features=pack_features(question),
         slot=question.slot,
         shown=choice.why,
-        hashed=_hashed(question, candidates, choice.shown, config),
-        chances=None if choice.chances is None else choice.chances.tobytes(),
+        hashed=action.hashed,
+        featured=featured,
         parts=parts,
         arm=asked.arm.name,
         alone=asked.arm.alone,
@@ -127,44 +127,22 @@ def _choose(
     asked: Asked, candidates: Candidates, decision: Decision, policy: Policy, config: Config, secret: bytes
 ) -> Choice:
     """Return what is shown: what the policy or a draw says, or the baseline."""
-    question, (ids, open_to, _, _) = asked.question, candidates
+    question, ids, open_to = asked.question, candidates.ids, candidates.open_to
     baseline = 0
     if question.baseline is not None:
         baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
     all_capped = ids[open_to[0]] in question.capped
     if config.mode != "online" or asked.arm.name == "holdback" or all_capped:
-        return Choice(baseline, decision.guess, baseline, "baseline", 0.0, 1.0)
-    chance, which = draw(question.event, secret)
-    exploration, own = _own_choices(decision, policy, config)
-    chances: Floats | None
+        certain = np.eye(1, len(open_to), baseline)[0]
+        return Choice(baseline, decision.guess, baseline, "baseline", certain)
+    best, draws = decision.choice, draw(question.event, secret)
+    kept, uniform = _kept(decision, policy, config)
     if question.costs and question.share < math.inf:
         costs = np.array(question.costs)[open_to]
-        shown, why, chances = _explore_within(decision, own, exploration, question.share, costs, which)
+        shown, chances = _explore_within(kept, uniform, question.share, costs, draws)
     else:
-        shown, why, chances = _explore(decision, own, exploration, chance, which)
-    best = decision.choice
-    likely = (
-        probability(shown == best, exploration, len(open_to)) if chances is None else float(chances[shown])
-    )
-    return Choice(shown, best, baseline, why, exploration, likely, chances)
-
-
-def _has_features(question: Question) -> bool:
-    actions = question.actions
-    featured = actions.featured if isinstance(actions, KnownActions) else any(one.features for one in actions)
-    return bool(question.context) or featured
-
-
-def _hashed(question: Question, candidates: Candidates, shown: int, config: Config) -> bytes | None:
-    """Return the shown action by hashes, which another policy may learn later; none if it is an id alone."""
-    if candidates.kind == "model":
-        found: bytes = candidates.contexts.to_bytes(shown)
-        return found
-    if not _has_features(question):
-        return None
-    read = without_ignored(question, config)
-    chosen = read.actions[candidates.open_to[shown]]
-    return encode_action(chosen.id, chosen.features, read.context)
+        shown, chances = _explore(kept, uniform, draws)
+    return Choice(shown, best, baseline, "" if shown == best else "explored", chances)
 
 
 def _places(ids: Sequence[str], names: frozenset[str]) -> tuple[int, ...]:
@@ -172,46 +150,41 @@ def _places(ids: Sequence[str], names: frozenset[str]) -> tuple[int, ...]:
     return tuple(k for k, name in enumerate(ids) if name in names) if names else ()
 
 
-def _own_choices(decision: Decision, policy: Policy, config: Config) -> tuple[float, bool]:
-    """Return the share of uniform choices, and whether the others are drawn by the policy's own probabilities.
+def _kept(decision: Decision, policy: Policy, config: Config) -> tuple[Floats, float]:
+    """Return the probabilities of what is not left to a uniform choice, and the share of uniform choices.
 
-    They are not if the best action is certain or asked for.
+    They are the policy's own, unless the best action is asked for.
     """
+    best = np.eye(1, len(decision.score), decision.choice)[0]
     if policy.name == "random":
-        return 1.0, False
-    certain = decision.probability[decision.choice] == 1
-    return config.exploration, not certain and config.explore == "policy" and config.exploration > 0
+        return best, 1.0
+    own = config.explore == "policy" and config.exploration > 0
+    return decision.probability if own else best, config.exploration
 
 
-def _explore(
-    decision: Decision, own: bool, uniform: float, chance: float, which: float
-) -> tuple[int, str, Floats | None]:
-    """Return an action, "explored" if it was left to chance, and each action's probability if the policy gives them.
+def _explore(kept: Floats, uniform: float, draws: tuple[float, float]) -> tuple[int, Floats]:
+    """Return an action, and each action's probability.
 
-    With probability `uniform` it is any of n actions, else what the policy draws, if `own`, or its best: so action k
-    has the probability (1 − uniform)·p_k + uniform/n.
+    With probability `uniform` it is any of n actions, else what is drawn from `kept`: so action k has the probability
+    (1 − uniform)·p_k + uniform/n.
     """
-    n = len(decision.score)
-    if not own:
-        return (int(which * n), "explored", None) if chance < uniform else (decision.choice, "", None)
-    action = int(which * n) if chance < uniform else pick(decision.probability, which)
-    chances = (1 - uniform) * decision.probability + uniform / n
-    return action, "" if action == decision.choice else "explored", chances
+    n, (chance, which) = len(kept), draws
+    action = int(which * n) if chance < uniform else pick(kept, which)
+    return action, (1 - uniform) * kept + uniform / n
 
 
 def _explore_within(
-    decision: Decision, own: bool, uniform: float, share: float, costs: Floats, which: float
-) -> tuple[int, str, Floats]:
+    kept: Floats, uniform: float, share: float, costs: Floats, draws: tuple[float, float]
+) -> tuple[int, Floats]:
     """Return the same under a budget: an action that costs c > 1 shares of it gets 1/c of its uniform choices.
 
     So exploration costs no more than its part of the budget, whatever an action costs.
     """
-    n = len(costs)
-    kept = decision.probability if own else np.eye(1, n, decision.choice)[0]
-    explored = np.where(costs > share, share / np.where(costs > share, costs, 1.0), 1.0) * uniform / n
+    explored = (
+        np.where(costs > share, share / np.where(costs > share, costs, 1.0), 1.0) * uniform / len(costs)
+    )
     chances = (1 - explored.sum()) * kept + explored
-    action = pick(chances, which)
-    return action, "" if action == decision.choice else "explored", chances
+    return pick(chances, draws[1]), chances
 
 
 def draw(event: str, secret: bytes) -> tuple[float, float]:
@@ -220,8 +193,3 @@ def draw(event: str, secret: bytes) -> tuple[float, float]:
     digest = blake2b(name, digest_size=16, person=b"coterie", key=secret).digest()
     first, second = digest[:8], digest[8:]
     return (int.from_bytes(first, "little") >> 11) / 2**53, (int.from_bytes(second, "little") >> 11) / 2**53
-
-
-def probability(best: bool, exploration: float, choices: int) -> float:
-    """Return how likely an action was: the policy's choice, or one of all by chance."""
-    return exploration / choices + (1 - exploration if best else 0.0)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, final
 
-from coterie.service.core.records import Forget, Rank, Record, Tick
+from coterie.data.logs.records import Forget, Rank, Record, Tick
 
 Mark = tuple[int, tuple[int, ...], bool]
 

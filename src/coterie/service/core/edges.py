@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.rules import Config
 from coterie.service.core.policy_config import takes_friends
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
 
 MOST = 1_000  # friends of a user
 

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.data.logs.records import Features, ShownAction
 from coterie.models.encoded import Encoded, HashedItems, encode_hashed, in_context
 from coterie.models.features import count, flatten, hash_name, hash_names
 
 REMEMBERED = 1 << 16  # feature objects
 
-Features = Sequence[Mapping[str, Any]]
 Hashed = tuple[NDArray[np.uint64], NDArray[np.float64]]
 
 _plain = msgspec.json.Encoder()
@@ -133,6 +133,6 @@ def _remember(where: dict[Any, Any], key: Any, value: Any, size: int) -> None:
         where[key] = value
 
 
-def encode_action(item: str, features: Features | None, context: Features) -> bytes:
-    """Return one action in its context, as the log keeps it."""
-    return encode_question([item], [features], context).to_bytes()
+def shown(item: str, features: Features | None, context: Features) -> ShownAction:
+    """Return an action that was shown in a context."""
+    return ShownAction.of(item, encode_question([item], [features], context), featured=bool(features))

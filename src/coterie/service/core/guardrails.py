@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 
 from msgspec import UNSET, Struct
 
+from coterie.data.logs.rules import Config, Guardrail
 from coterie.errors import ParameterError
 from coterie.service.core.events import Event
 from coterie.service.core.remembered import User
 from coterie.service.problems import Problem
-from coterie.service.settings import Config, Guardrail
 from coterie.service.trial.assignment import policies_of, shares
 from coterie.service.trial.intervals import Interval
 from coterie.service.trial.lift import Sums, average, from_bound

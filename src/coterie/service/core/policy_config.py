@@ -2,20 +2,18 @@
 
 import inspect
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from coterie.data.logs.records import Configure, Kind, encode
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, ParameterError
 from coterie.policies import POLICIES, Policy
 from coterie.policies.cab import Engine
 from coterie.service.core.guardrails import check_guardrails
-from coterie.service.core.records import Configure, encode
-from coterie.service.settings import Config
 from coterie.service.trial.assignment import challenger_of, check_shares
 
-Kind = Literal["items", "vectors", "model"]  # over ids, over hashed features, and one model for both
-KINDS: tuple[Kind, ...] = ("items", "vectors", "model")
 SEPARATE: tuple[Kind, ...] = ("items", "vectors")  # of policies that do not learn both in one model
 OURS = {  # parameters of a constructor that the service sets itself
     "engine": "the service sets it; start with `coterie serve --engine cuda`",

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from coterie.service.core.encoding import Features, KnownActions, plain_features
-from coterie.service.core.records import Rank
-from coterie.service.settings import Config
+from coterie.data.logs.records import Features, Rank, request_of
+from coterie.data.logs.rules import Config
+from coterie.service.core.encoding import KnownActions, plain_features
+from coterie.service.problems import Problem
 
 _canonical = msgspec.json.Encoder(order="deterministic")  # MessagePack has no integers beyond 64 bits
 _plain = msgspec.json.Encoder()
@@ -38,7 +39,6 @@ class Question(Struct, frozen=True):
     excluded: frozenset[str] = frozenset()
     deferred: bool = False
     baseline: str | None = None  # the first action that is not excluded, unless named
-    parent: str | None = None
     slot: str | None = None
     work: int = 0  # about how many crosses its features make
     fresh: bool = False  # whether the service made the event's id, so that it cannot be a retry
@@ -68,6 +68,14 @@ class Question(Struct, frozen=True):
         )
         return blake2b(_canonical.encode(content), digest_size=16).digest()
 
+    def check_retry(self, decided: Rank) -> None:
+        """Raise if its event was decided for another request."""
+        if decided.digest != self.digest():
+            way_out = "use a new event id, or send the same body again to get the same answer"
+            name = request_of(self.event)
+            message = f"event {name!r} was decided for another request; {way_out}"
+            raise Problem(409, "event_exists", message)
+
 
 def without_ignored(question: Question, config: Config) -> Question:
     """Return the question without the objects of features that the configuration leaves out."""
@@ -87,17 +95,15 @@ def without_ignored(question: Question, config: Config) -> Question:
     return msgspec.structs.replace(question, actions=actions, context=kept(question.context))
 
 
-def pack_features(question: Question) -> bytes:
-    """Return the features of a question as a record keeps them."""
-    if isinstance(question.actions, KnownActions):
-        return _plain.encode({"context": plain_features(question.context), "actions": question.actions.plain})
-    features = [plain_features(action.features) for action in question.actions]
-    return _plain.encode({"context": plain_features(question.context), "actions": features})
-
-
-def sent_features(record: Rank) -> tuple[Features, Sequence[Features | None]]:
-    """Return the features that `pack_features` packed: the context's and each action's; none once scrubbed."""
-    if record.features is None:
-        return (), [None] * len(record.actions)
-    sent = msgspec.json.decode(record.features)
-    return sent["context"], sent["actions"]
+def pack_features(question: Question) -> bytes | None:
+    """Return the features of a question as a record keeps them; None if it has none."""
+    context, actions = question.context, question.actions
+    features: Any
+    if isinstance(actions, KnownActions):
+        featured, features = actions.featured, actions.plain
+    else:
+        featured = any(action.features for action in actions)
+        features = [plain_features(action.features) for action in actions]
+    if not (featured or context):
+        return None
+    return _plain.encode({"context": plain_features(context), "actions": features})

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from coterie.data.logs.records import Rank
 from coterie.models.features import flatten
 from coterie.models.hierarchy.effects import NAMES, EffectPart
 from coterie.policies import Decision
-from coterie.service.core.question import sent_features
-from coterie.service.core.records import Rank
 
 # The rows of `Rank.reasons`: of policies with neighbours, and of the one model of ids and features.
 REASONS = ("estimate", "width", "neighbours", "neighbours_estimate", "neighbours_width")
@@ -42,7 +41,7 @@ def rows_of(record: Rank) -> list[dict[str, float]] | None:
     if record.reasons is None:
         return None
     table = np.frombuffer(record.reasons, dtype=np.float32)
-    table = table.reshape(-1, len(record.actions) - len(record.excluded))
+    table = table.reshape(-1, len(record.open_to))
     names = REASONS if len(table) == len(REASONS) else PARTS
     return [dict(zip(names, map(float, column), strict=True)) for column in table.T]
 
@@ -59,9 +58,9 @@ def contributions(record: Rank) -> list[Contribution] | None:
     """Return the largest parts of the choice's estimate, with the names that were not scrubbed."""
     if record.parts is None:
         return None
-    sent_context, sent_actions = sent_features(record)
-    around = list(flatten(sent_context))
-    names = [f"id={record.actions[record.choice]}", *flatten(sent_actions[record.choice] or ())]
+    context, features = record.sent
+    around = list(flatten(context))
+    names = [f"id={record.action.id}", *flatten(features[record.choice] or ())]
     found = []
     for kind, action, context, value in np.frombuffer(record.parts, dtype=PART).tolist():
         told = [around[context]] if 0 <= context < len(around) else []

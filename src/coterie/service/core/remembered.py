@@ -224,14 +224,12 @@ class Remembered:
         self.waits.take(other.waits)
         self.open, self.removed, self.removed_at = other.open, other.removed, other.removed_at
 
-    def read_events(self, events: Iterable[Event], waits: Iterable[bytes] | None) -> None:
-        """Remember the events of a snapshot, oldest first, and their waits; earlier versions have no waits."""
+    def read_events(self, events: Iterable[Event], waits: Iterable[bytes]) -> None:
+        """Remember the events of a snapshot, oldest first, and their waits."""
         for event in events:
             self._add(event)
             self.open += event.open
-            if waits is None and event.open:
-                self.waits.add(event.position, event.deadline, event.user)
-        for part in waits or ():
+        for part in waits:
             self.open += self.waits.read(part)
 
     def end_wait(self, event: Event, state: State) -> None:
@@ -260,8 +258,5 @@ class Remembered:
 
 def size_of(event: Event) -> int:
     """Return about how many bytes an event takes."""
-    features = len(event.x or b"") + len(event.hashed or b"")
-    names = len(event.id) + len(event.item or "") + len(event.parent or "")
-    return (
-        WHOLE + features + names + (sum(NAME + len(name) for name in event.rewards) if event.rewards else 0)
-    )
+    own = len(event.id) + len(event.action.id) + len(event.action.hashed or b"")
+    return WHOLE + own + (sum(NAME + len(name) for name in event.rewards) if event.rewards else 0)

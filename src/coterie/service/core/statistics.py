@@ -4,11 +4,10 @@ import math
 from collections import deque
 from typing import Any
 
-import numpy as np
 from msgspec import Struct
 
+from coterie.data.logs.records import Rank
 from coterie.service.core.events import Event
-from coterie.service.core.records import Rank
 
 MINUTE = 60_000
 KEPT = 7 * 24 * 60  # minutes
@@ -128,7 +127,7 @@ class Statistics:
             row.uniform_payoffs += uniform * uniform * value * value
             row.baseline_blind += certain and not event.baseline
             row.uniform_blind += certain
-            if event.probability >= 1 and event.baseline and event.agrees is not None:
+            if event.probability >= 1 and event.baseline:
                 row.shadowed += 1
                 row.shadowed_agreed += event.agrees
                 row.shadowed_earned += event.agrees * value
@@ -146,13 +145,6 @@ class Statistics:
 
 def entropy(record: Rank) -> tuple[bool, float]:
     """Return whether a decision had a choice, and the entropy of its probabilities in bits."""
-    choices = len(record.actions) - len(record.excluded)
-    if choices < 2 or record.shown == "baseline":
+    if len(record.likely) < 2 or record.shown == "baseline":
         return False, 0.0
-    if record.chances is not None:
-        chances: list[float] = np.frombuffer(record.chances).tolist()
-        return True, -math.fsum(p * math.log2(p) for p in chances if p > 0)
-    low = record.exploration / choices
-    high = low + 1 - record.exploration
-    rest = (choices - 1) * low * math.log2(low) if low > 0 else 0.0
-    return True, -(high * math.log2(high) + rest)
+    return True, -math.fsum(p * math.log2(p) for p in record.likely.tolist() if p > 0)

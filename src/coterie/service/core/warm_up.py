@@ -1,10 +1,10 @@
 """Compiling the loops of a policy before the first request needs them."""
 
+from coterie.data.logs.records import Features
+from coterie.data.logs.rules import Config
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.encoding import Features
 from coterie.service.core.policy_config import possible
 from coterie.service.core.question import Action, Question
-from coterie.service.settings import Config
 from coterie.service.trial.assignment import alone, challenger_of
 
 
@@ -22,5 +22,5 @@ def warm_up(config: Config) -> None:
         for user in ("one", "two", "three"):
             made.rank(Question(f"{kind}-{user}", user, actions, [{"c": 1}] if features else ()), 0)
             made.reward(f"{kind}-{user}", 1.0, 0)
-        made.policies.made()[kind].tensors()
+        made.policies.made[kind].tensors()
         made.forget("one", 0)

@@ -5,10 +5,10 @@ Costs are counted in crosses of features, of which the compiled loop takes about
 
 from collections.abc import Sequence
 
+from coterie.data.logs.records import Befriend, Configure, Forget, Import, Record, Reward, Tick
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import takes_names
-from coterie.service.core.records import Befriend, Configure, Forget, Import, Record, Reward, Tick
 from coterie.service.core.waits import REWARDED
 
 LONG = 20_000  # more than this is not done in the event loop
@@ -63,6 +63,6 @@ def _work(bandit: Bandit, event: Event) -> int:
     also = 0 if bandit.challenger is None or twin is None else _work(bandit.challenger, twin)
     if not takes_names(bandit.config):
         return also + SETTLING + LEARNING * len(bandit.users)
-    n = len(event.hashed or b"") // 16
-    around = int.from_bytes((event.hashed or b"")[:4], "little")
+    hashed = event.action.hashed or b""
+    n, around = len(hashed) // 16, int.from_bytes(hashed[:4], "little")
     return also + SETTLING + LEARNING * (2 + around) * (n - around)

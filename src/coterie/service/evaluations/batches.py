@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from coterie.service.core.records import Batch
+from coterie.data.logs.records import Batch
 
 FRAME = struct.Struct(">qqIqi")  # first, count, bytes, checksum and version of a batch
 

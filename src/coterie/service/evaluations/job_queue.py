@@ -13,6 +13,7 @@ from typing import Self, final
 
 import msgspec
 
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.lease import Lease
@@ -32,7 +33,6 @@ from coterie.service.evaluations.jobs import (
 from coterie.service.evaluations.search import with_policy
 from coterie.service.problems import Problem
 from coterie.service.repeating import repeat
-from coterie.service.settings import Config
 from coterie.service.store_errors import PassingError, StoreError, keep_trying
 from coterie.service.threads import in_thread
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from coterie.service.settings import Config
+from coterie.data.logs.rules import Config
 
 JobKind = Literal["evaluation", "importance"]
 Status = Literal["waiting", "running", "done", "failed", "timeout"]

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError
 from coterie.service.core.policy_config import check_config
 from coterie.service.evaluations.jobs import EvaluatedPolicy
-from coterie.service.settings import Config
 
 TRIED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("hierarchical", "hierarchical", {}),

@@ -8,10 +8,11 @@ from msgspec import UNSET
 
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, Named
+from coterie.data.logs.records import Kind
+from coterie.data.logs.rules import Config
 from coterie.evaluation.targets import Learner, encode_interaction
 from coterie.models.encoded import Encoded
-from coterie.service.core.policy_config import Kind, accepts, make_policy, possible
-from coterie.service.settings import Config
+from coterie.service.core.policy_config import accepts, make_policy, possible
 
 PER_RECORD = 64  # effects that a record may add; a full table drops old ones
 

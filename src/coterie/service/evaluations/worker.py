@@ -8,18 +8,21 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from coterie.data.logs.interactions import InteractionLog
-from coterie.data.logs.service_log import from_records
+from coterie.data.logs.records import Batch, Configure, Rank, flatten
+from coterie.data.logs.rules import Config
+from coterie.data.logs.service_log import from_settled
+from coterie.data.logs.settling import Settled, settled
 from coterie.errors import CoterieError, FileError
 from coterie.evaluation import Evaluation, Result, as_json, evaluate
 from coterie.evaluation.targets import Target
 from coterie.evaluation.verdict import LEVEL
-from coterie.service.core.records import Batch
 from coterie.service.evaluations import vowpal
 from coterie.service.evaluations.batches import read_batches
 from coterie.service.evaluations.importance import scores
@@ -27,85 +30,47 @@ from coterie.service.evaluations.jobs import ALWAYS, EvaluatedPolicy, Job, Worke
 from coterie.service.evaluations.search import with_policy
 from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.evaluations.time_series import time_series
-from coterie.service.settings import Config
 
 NUMBERS = {-1: ""}  # no names: users have only numbers
-NEEDED = ("configure", "reward", "activate", "tick")  # besides decisions
-UNREAD = ("reasons", "parts", "digest", "order", "x", "hashed", "secret", "salt")
 EACH, PER_ACTION = 3_000, 200  # bytes of a decision and of each of its actions, besides what is logged
 WHERE = "the log"
-
-
-class Kept(NamedTuple):
-    """A record that is needed, without the fields that an evaluation does not read."""
-
-    position: int
-    kind: str
-    data: bytes
-    size: int  # about the memory that the evaluation needs for it
 
 
 def log_of(batches: Iterable[Batch], work: WorkerInput) -> InteractionLog:
     """Return the decisions in the job's time span; the newest if there are too many, or too much."""
     job = work.job
-    kept: deque[Kept] = deque()
     # The configuration before the log begins; later changes are records in the log.
-    rules = msgspec.msgpack.encode({"type": "configure", "config": msgspec.to_builtins(work.config)})
-    kept.append(Kept(-1, "configure", rules, 0))
-    ranks = dropped = size = 0
-    for batch in batches:
-        for position, record in enumerate(msgspec.msgpack.decode(batch.content()), batch.first):
-            if record["type"] == "rank":
-                if not job.start <= record["at"] < job.end:
-                    continue
-                ranks += 1
-            elif record["type"] not in NEEDED:
-                continue
-            for name in UNREAD:
-                record.pop(name, None)
-            data = msgspec.msgpack.encode(record)
-            kept.append(Kept(position, record["type"], data, _memory(record, len(data))))
-            size += kept[-1].size
-            while ranks > work.records or (size > work.size and ranks > 1):
-                size -= _drop_oldest(kept)
-                ranks -= 1
-                dropped += 1
-    if not ranks:
+    records = chain([(-1, Configure(0, work.config))], flatten(batches))
+    kept: deque[Settled] = deque()
+    dropped = size = 0
+    for one in settled(records):
+        if job.start <= one.decision.at < job.end:
+            one.decision = msgspec.structs.replace(one.decision, reasons=None, parts=None, hashed=None)
+            kept.append(one)
+            size += _memory(one.decision)
+        while len(kept) > work.records or (size > work.size and len(kept) > 1):
+            size -= _memory(kept.popleft().decision)
+            dropped += 1
+    if not kept:
         raise FileError("the log has no decision in this time; choose another one")
-    found = from_records(WHERE, _taken(kept), NUMBERS)
+    count = len(kept)
+    found = from_settled(WHERE, _taken(kept), NUMBERS)
     if not dropped:
         return found
     limits = "max-evaluated, max-evaluated-bytes"
-    note = f"Only the newest {ranks:,} decisions are evaluated ({limits}); {dropped:,} are older."
+    note = f"Only the newest {count:,} decisions are evaluated ({limits}); {dropped:,} are older."
     return InteractionLog(found.name, found.interactions, (*found.notes, note))
 
 
-def _memory(record: dict[str, Any], size: int) -> int:
+def _memory(record: Rank) -> int:
     """Return about the memory that a decision takes, first as it is logged and then as an interaction."""
-    return size + EACH + PER_ACTION * len(record["actions"]) if record["type"] == "rank" else size + 100
+    return EACH + len(record.features or b"") + (PER_ACTION + 8) * len(record.actions)
 
 
-def _taken(kept: deque[Kept]) -> Iterator[tuple[int, Any]]:
-    """Yield the records, and forget each."""
+def _taken(kept: deque[Settled]) -> Iterator[Settled]:
+    """Yield the decisions, and forget each."""
     while kept:
-        one = kept.popleft()
-        yield one.position, msgspec.msgpack.decode(one.data)
-
-
-def _drop_oldest(kept: deque[Kept]) -> int:
-    """Remove records up to the oldest decision, but keep the last configuration; returns how much memory is free."""
-    rules, free = None, 0
-    while kept:
-        one = kept.popleft()
-        free += one.size
-        if one.kind == "configure":
-            rules = one
-        elif one.kind == "rank":
-            break
-    if rules is not None:
-        kept.appendleft(rules)
-        free -= rules.size
-    return free
+        yield kept.popleft()
 
 
 def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:

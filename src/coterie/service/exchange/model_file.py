@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from coterie.data.logs.records import Kind
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError
 from coterie.models.files import Tensors, content_checksum, pack_ids, unpack_ids
 from coterie.models.ranges import LEAST_STORED
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policies import restore_policy
-from coterie.service.core.policy_config import KINDS, Kind, make_policy
+from coterie.service.core.policy_config import make_policy
 from coterie.service.ids import RULE, is_id
-from coterie.service.settings import Config
 
 VERSION = "1"
 MODEL = "coterie-model"  # the name of the header in the file's metadata
@@ -29,7 +30,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: str
     parameters: dict[str, Any]
     dimensions: int
-    learned: dict[str, int]
+    learned: dict[Kind, int]
     names: dict[str, str]  # number, as text, to name
     checksum: str = ""  # of all else; files of earlier versions have none
 
@@ -38,9 +39,9 @@ def export_model(bandit: Bandit) -> bytes:
     """Return the file."""
     config = bandit.config
     tensors: Tensors = {}
-    learned: dict[str, int] = {}
+    learned: dict[Kind, int] = {}
     numbers: set[Any] = set()
-    for kind, policy in bandit.policies.made().items():
+    for kind, policy in bandit.policies.made.items():
         learned[kind] = policy.learned
         numbers.update(policy.users)
         tensors |= {f"{kind}.{k}": np.ascontiguousarray(v) for k, v in policy.tensors().items()}
@@ -69,7 +70,7 @@ def import_model(content: bytes, bandit: Bandit, at: int) -> None:
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"the model file is damaged: {error}") from error
     number_of = _numbers(header.names, bandit)
-    parts = {kind: _part(kind, tensors, header, number_of, bandit.config) for kind in KINDS}
+    parts = {kind: _part(kind, tensors, header, number_of, bandit.config) for kind in header.learned}
     names = {number_of[old]: name for old, name in header.names.items()}
     bandit.replace_model(names, parts, at)
 
@@ -115,11 +116,9 @@ def _numbers(names: Mapping[str, str], bandit: Bandit) -> dict[str, int]:
 
 def _part(
     kind: Kind, tensors: Tensors, header: Header, number_of: Mapping[str, int], config: Config
-) -> tuple[int, bytes] | None:
+) -> tuple[int, bytes]:
     """Return what one policy learned, with its users renumbered; raise if it cannot be restored."""
     own = {k.removeprefix(f"{kind}."): v for k, v in tensors.items() if k.startswith(f"{kind}.")}
-    if kind not in header.learned:
-        return None
     own = {name: _renumbered(_without_tiny(tensor), number_of) for name, tensor in own.items()}
     policy = make_policy(config, kind)
     restore_policy(policy, own)

@@ -1,6 +1,6 @@
 """The log as Parquet: one row per record, with common fields as columns and the whole record as JSON.
 
-A replay of the file decides as the service did. Files are untrusted: what cannot be read is refused with the reason.
+A replay of the file decides as the service did.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,15 +12,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coterie.data.logs.service_log import FORMAT
-from coterie.errors import FileError
-from coterie.service.core.records import Rank, Record, Reward, public
+from coterie.data.logs.records import Rank, Record, Reward, public
+from coterie.data.logs.service_log import FORMAT, ROWS
 from coterie.service.private import open_private
 
-ROWS = 20_000  # written or read at once
-
 _json = msgspec.json.Encoder()
-_back = msgspec.json.Decoder(Record)
 
 
 def write_parquet(records: Iterable[tuple[int, Record]], names: Mapping[int, str], path: Path) -> int:
@@ -36,27 +32,6 @@ def write_parquet(records: Iterable[tuple[int, Record]], names: Mapping[int, str
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
             count += len(rows)
     return count
-
-
-def read_parquet(path: Path) -> Iterator[Record]:
-    """Yield the records of an exported log, in order."""
-    try:
-        with pq.ParquetFile(path) as file:
-            found = (file.schema_arrow.metadata or {}).get(b"coterie-log", b"none").decode()
-            if found != FORMAT:
-                raise FileError(
-                    f"{path} has log format {found!r}, this coterie reads format {FORMAT!r}; "
-                    "export it again with this coterie"
-                )
-            expected = None
-            for part in file.iter_batches(batch_size=ROWS, columns=["position", "record"]):
-                for row in part.to_pylist():
-                    if expected is not None and row["position"] != expected:
-                        raise FileError(f"{path} lacks record {expected}")
-                    expected = row["position"] + 1
-                    yield _back.decode(row["record"])
-    except (pa.ArrowException, OSError, msgspec.MsgspecError, TypeError, KeyError) as error:
-        raise FileError(f"{path} cannot be read as an exported log: {error}") from error
 
 
 def _rows(records: Iterable[tuple[int, Record]], names: Mapping[int, str]) -> Iterator[dict[str, Any]]:

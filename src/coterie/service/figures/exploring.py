@@ -10,13 +10,13 @@ another best guess now. If it changes often, the loop is still learning, or its 
 
 from collections.abc import Sequence
 
+from coterie.data.logs.records import Rank
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.question import Action, Question, sent_features
-from coterie.service.core.records import Rank
+from coterie.service.core.question import Action, Question
 from coterie.service.core.statistics import MINUTE, Statistics
 from coterie.service.core.workload import LONG, long_to_decide
-from coterie.service.settings import Config
 
 SPAN = 60  # minutes that are looked at
 ENOUGH = 200  # decisions with a choice; with fewer there is no warning
@@ -80,7 +80,7 @@ def asked_again(record: Rank, bandit: Bandit) -> bool | None:
     name = bandit.ids.get(record.user)
     if name is None or record.arm == "challenger" or record.event.startswith("\0"):
         return None
-    context, features = sent_features(record)
+    context, features = record.sent
     actions = [Action(*pair) for pair in zip(record.actions, features, strict=True)]
     excluded = frozenset(record.actions[k] for k in record.excluded)
     work = sum(map(len, context)) * sum(len(part) for own in features for part in own or ())

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from coterie.data.logs.records import Rank, Record, Reward, ShownAction, flatten
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.reasons import rows_of
-from coterie.service.core.records import Rank, Record, Reward, flatten
 from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 from coterie.service.trial.intervals import Interval, interval, unweighted
@@ -23,9 +23,7 @@ class LoggedDecision(Struct):
     event: str
     at: int
     user: int
-    item: str
-    x: bytes | None
-    hashed: bytes | None
+    action: ShownAction
     shown: str
     choices: int
     members: int | None  # the size of the chosen action's neighbourhood at the time of the choice
@@ -58,11 +56,9 @@ class LatestDecisions:
                 record.event,
                 record.at,
                 record.user,
-                record.actions[record.choice],
-                record.x,
-                record.hashed,
+                record.action,
                 record.shown or "best",
-                len(record.actions) - len(record.excluded),
+                len(record.open_to),
                 members_of(record),
                 arm=record.arm,
             )
@@ -87,8 +83,7 @@ def members_of(record: Rank) -> int | None:
     rows = rows_of(record)
     if rows is None or "neighbours" not in rows[0]:
         return None
-    open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
-    return int(rows[open_to.index(record.choice)]["neighbours"])
+    return int(rows[record.open_to.index(record.choice)]["neighbours"])
 
 
 class Stretch(Struct, frozen=True, rename="camel"):

@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from coterie.data.logs.rules import Config
 from coterie.service.core.guardrails import Broken, Guards, Tally, measured, weights_of
-from coterie.service.settings import Config
 from coterie.service.trial.intervals import Interval
 
 

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from coterie.data.logs.records import ShownAction
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
 from coterie.service.core.bandit import Bandit
+from coterie.service.core.policies import read_shown
 from coterie.service.figures.latest import LoggedDecision
 
 SAMPLE = 120  # users looked at, the latest seen
@@ -34,18 +36,16 @@ class ItemPlaces(NamedTuple):
 
 
 def context_of(item: str, bandit: Bandit, latest: Sequence[LoggedDecision]) -> tuple[Policy, Any] | None:
-    """Return the policy and the context to look at an item with: its id, or the features it was last chosen with."""
-    if bandit.policies.model is not None:
-        for made in latest:
-            if made.item == item and made.hashed is not None:
-                return bandit.policies.model, Encoded.from_bytes(made.hashed)
-    if bandit.policies.items is not None and item in bandit.policies.known_items:
-        return bandit.policies.items, item
-    if bandit.policies.vectors is not None:
-        for made in latest:
-            if made.item == item and made.x is not None and len(made.x) == 8 * bandit.config.dimensions:
-                return bandit.policies.vectors, np.frombuffer(made.x)
-    return None
+    """Return the policy and the context to look at an item with: as it was shown last, or else its id."""
+    known = bandit.policies.known_items
+    shown = next((made.action for made in latest if made.action.id == item), None)
+    if shown is None and item not in known:
+        return None
+    kind, context = read_shown(shown or ShownAction(item), bandit.config)
+    policy = bandit.policies.made.get(kind)
+    if policy is None or (kind == "items" and item not in known):
+        return None
+    return policy, context
 
 
 def look(policy: Policy, user: int, contexts: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -113,7 +113,7 @@ def best_known(
     """Return the `most` items with the narrowest estimates for a user, with others' estimates for them."""
     found = [(item, context_of(item, bandit, latest)) for item in items]
     rows = []
-    for policy in bandit.policies.made().values():
+    for policy in bandit.policies.made.values():
         mine = [(item, pair[1]) for item, pair in found if pair is not None and pair[0] is policy]
         if not mine:
             continue

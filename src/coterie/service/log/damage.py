@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from coterie.data.logs.records import Batch, Tick, encode, pack
 from coterie.errors import FileError
-from coterie.service.core.records import Batch, Tick, encode, pack
 from coterie.service.log.store import PAGE_OF_LOG, Store
 
 MOST = 10_000  # lost records in one batch

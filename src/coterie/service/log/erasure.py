@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from coterie.service.core.records import Activate, Rank, Record, Reward, encode, pack
+from coterie.data.logs.records import Activate, Rank, Record, Reward, encode, pack
 from coterie.service.log.damage import drop_damaged
 from coterie.service.log.store import Store
 
@@ -35,7 +35,7 @@ class Scrubber:
                 return record  # an earlier scrub was interrupted after it
             name = self._renamed[record.event] = f"\0{position}"  # no client can send U+0000
             return msgspec.structs.replace(
-                record, event=name, features=None, parts=None, digest=b"", parent=None, slot=None
+                record, event=name, features=None, parts=None, digest=b"", slot=None
             )
         if isinstance(record, Reward | Activate) and record.event in self._renamed:
             return msgspec.structs.replace(record, event=self._renamed[record.event])

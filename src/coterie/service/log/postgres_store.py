@@ -14,8 +14,8 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
+from coterie.data.logs.records import Index
 from coterie.errors import FileError
-from coterie.service.core.records import Index
 from coterie.service.log.store import MAINTENANCE, VERSION, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
 from coterie.service.store_errors import (

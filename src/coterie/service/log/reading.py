@@ -4,7 +4,7 @@ from typing import final
 
 import msgspec
 
-from coterie.service.core.records import Batch, Rank, Record, decode
+from coterie.data.logs.records import Batch, Rank, Record, decode
 from coterie.service.log.store import Store
 from coterie.service.store_errors import keep_trying
 

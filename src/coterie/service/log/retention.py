@@ -5,7 +5,7 @@ What no snapshot needs may go, but no decision whose wait has not ended: it is r
 
 from msgspec import Struct
 
-from coterie.service.core.records import decode
+from coterie.data.logs.records import decode
 from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 

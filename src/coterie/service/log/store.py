@@ -14,8 +14,8 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 
+from coterie.data.logs.records import Batch, Index, event_key, index_of, user_key
 from coterie.errors import FileError, MissingExtraError
-from coterie.service.core.records import Batch, Index, event_key, index_of, user_key
 from coterie.service.log import pieces
 from coterie.service.log.known_ids import KnownIds
 from coterie.service.settings import Durability
@@ -237,9 +237,8 @@ class Store(ABC):
         with self._changing(long=True) as changes:
             for statement in (OPTIONAL["events"], OPTIONAL["batches"], BY_POSITION):
                 changes.execute(statement)
-            users: dict[str, int] = {}
             for batch in filter(Batch.is_sound, self.scan()):
-                self._put_index(changes, batch.first, index_of(batch.first, batch.content(), users))
+                self._put_index(changes, batch.first, index_of(batch.first, batch.content()))
         self._indexed = True
 
     def has_index(self) -> bool:

@@ -10,9 +10,9 @@ from litestar import Request, Response, delete, get, put
 from litestar.datastructures import State
 from litestar.params import RawBody
 
+from coterie.data.logs.records import Observe, Rank, flatten
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.core.records import Observe, Rank, flatten
 from coterie.service.evaluations.jobs import moment
 from coterie.service.exchange.model_file import export_model
 from coterie.service.http.access import ADMIN, FILE, READ

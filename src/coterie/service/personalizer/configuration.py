@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from coterie.data.logs.rules import Aggregation, Config, Mode
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.coordination.rules import RETENTION, retention_days
@@ -22,7 +23,6 @@ from coterie.service.evaluations.schedule import ENABLED, FREQUENCY, START, defa
 from coterie.service.http.compatible import Refusal
 from coterie.service.personalizer.bodies import read_time
 from coterie.service.personalizer.learning_settings import read_settings
-from coterie.service.settings import Aggregation, Config, Mode
 
 BAD = "InvalidServiceConfiguration"
 LearningMode = Literal["Online", "Apprentice", "LoggingOnly"]

@@ -12,6 +12,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath, RawBody
 from msgspec import Struct
 
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
 from coterie.policies.base.vowpal_options import is_installed
@@ -36,7 +37,6 @@ from coterie.service.personalizer.evaluation_forms import (
 )
 from coterie.service.personalizer.learning_settings import MAPPED, read_settings
 from coterie.service.problems import Problem
-from coterie.service.settings import Config
 
 BAD = "InvalidEvaluationContract"
 CODES = {

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
 from coterie.policies.base.vowpal_options import Option, is_vowpal, read_options
-from coterie.service.settings import Config
 
 MAPPED = "x-coterie-policy"  # the header that says what was mapped
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from itertools import count, takewhile
 
+from coterie.data.logs.records import SLOT
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.events import Event
 from coterie.service.core.question import Question, hash_sent
 from coterie.service.http.bodies import check_groups
 from coterie.service.http.compatible import Refusal
 from coterie.service.http.limits import check_actions
-from coterie.service.ids import SLOT
 from coterie.service.personalizer.bodies import SlotIn, SlotsIn
 from coterie.service.settings import Settings
 
@@ -47,7 +47,6 @@ def slot_question(question: Question, k: int, slot: SlotIn, work: int) -> Questi
         excluded=frozenset(slot.excluded_actions or ()),
         deferred=question.deferred,
         baseline=slot.baseline_action,
-        parent=question.event,
         slot=slot.id,
         work=work,
         fresh=question.fresh,

@@ -4,17 +4,17 @@ import zlib
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from coterie.data.logs.records import Batch, Befriend, Import, Rank, Record, flatten
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError
 from coterie.policies.cab import Engine
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.records import Activate, Batch, Befriend, Import, Rank, Record, Reward, flatten
 from coterie.service.log.damage import readable
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.pieces import DamagedError
 from coterie.service.log.reading import LogReader
 from coterie.service.log.store import PAGE_OF_LOG, Store
 from coterie.service.logs import log
-from coterie.service.settings import Config
 from coterie.service.snapshots import snapshot
 from coterie.service.trial.assignment import alone
 
@@ -53,25 +53,22 @@ def recover(
     store: Store,
     from_empty: bool = False,
     engine: Engine | None = None,
-    owned: bool = True,
     progress: Progress | None = None,
 ) -> Bandit:
     """Return the bandit as the store's log says, with its users in `engine` if any; `from_empty` ignores snapshots.
 
-    With owned=False, other processes may meanwhile write to the log, scrub it, and remove old records and snapshots;
-    then it is read again.
+    Other processes may meanwhile write to the log, scrub it, and remove old records and snapshots; then it is read
+    again.
     """
-    for _ in range(0 if owned else TRIES):
+    for _ in range(TRIES):
         try:
-            return _recover(store, from_empty, engine, owned, progress)
+            return _recover(store, from_empty, engine, progress)
         except ChangedMeanwhileError as error:
             log.warning(f"the state is read again: {error}")
-    return _recover(store, from_empty, engine, owned, progress)
+    return _recover(store, from_empty, engine, progress)
 
 
-def _recover(
-    store: Store, from_empty: bool, engine: Engine | None, owned: bool, progress: Progress | None
-) -> Bandit:
+def _recover(store: Store, from_empty: bool, engine: Engine | None, progress: Progress | None) -> Bandit:
     listed = store.listed()
     first, end = store.bounds()
     bandit = Bandit(engine)
@@ -94,7 +91,9 @@ def _recover(
     attach(bandit, LogReader(store))
     if progress is not None:
         progress.read, progress.of = 0, end - bandit.position
-    catch_up(bandit, store, engine, owned, progress)
+    bandit.relearn = lambda config: relearn(store, config, bandit.position, engine)
+    replay(bandit, store, progress=progress)
+    bandit.relearn = None
     # Others may have named users meanwhile, and the name of a user who was dropped may still be there.
     names = store.users()
     bandit.user_names.take({number: name for number, name in names.items() if number in bandit.users})
@@ -107,7 +106,7 @@ def _recover(
 def serve_from(bandit: Bandit, store: Store, reader: LogReader, engine: Engine | None = None) -> None:
     """Let a bandit follow the log of a store from where it stands."""
     attach(bandit, reader)
-    bandit.relearn = lambda config: relearn(store, config, bandit.position, engine, owned=False)
+    bandit.relearn = lambda config: relearn(store, config, bandit.position, engine)
 
 
 class BehindError(FileError):
@@ -147,25 +146,11 @@ def attach(bandit: Bandit, log: LogReader) -> None:
         bandit.challenger.log = bandit
 
 
-def catch_up(
-    bandit: Bandit,
-    store: Store,
-    engine: Engine | None = None,
-    owned: bool = True,
-    progress: Progress | None = None,
-) -> None:
-    """Apply the log from the bandit's position on; `owned` as in `recover`."""
-    bandit.relearn = lambda config: relearn(store, config, bandit.position, engine, owned=owned)
-    replay(bandit, store, owned=owned, progress=progress)
-    bandit.relearn = None
-
-
 def replay(
     bandit: Bandit,
     store: Store,
     end: int | None = None,
     users: Users = None,
-    owned: bool = True,
     progress: Progress | None = None,
     read: Callable[[Store, int], Iterable[Batch]] = lambda store, first: store.read(first),
 ) -> None:
@@ -173,8 +158,7 @@ def replay(
 
     A crash may have left users half scrubbed: those that the store names, or `users`. Their records are read as if
     the scrub were complete.
-    With owned=False, a user may be scrubbed between a decision and its reward, and old records may be removed: then
-    ChangedMeanwhileError is raised, and the bandit must not be used.
+    Old records may be removed meanwhile: then ChangedMeanwhileError is raised, and the bandit must not be used.
     """
     begin = bandit.position
     scrubber = Scrubber(store.scrubs() if users is None else users)
@@ -187,20 +171,8 @@ def replay(
             clean = scrubber.clean(position, record)
             if position != bandit.position:
                 raise ChangedMeanwhileError(f"record {bandit.position} was removed from the log meanwhile")
-            if not owned and _misses_its_event(bandit, clean, begin):
-                raise ChangedMeanwhileError(f"record {position} is about an event of another name")
             bandit.apply(clean)
     bandit.drain()
-
-
-def _misses_its_event(bandit: Bandit, record: Record, begin: int) -> bool:
-    """Return whether a record is about an event that the bandit should know but does not."""
-    if not isinstance(record, Reward | Activate) or record.decision >= 0 or record.event in bandit.events:
-        return False
-    if not bandit.partial:
-        return True
-    # The log began at `begin`. A scrubbed id has the position of its decision; any other is of an earlier one.
-    return record.event.startswith("\0") and int(record.event[1:]) >= begin
 
 
 def relearn(
@@ -209,7 +181,6 @@ def relearn(
     end: int,
     engine: Engine | None = None,
     users: Users = None,
-    owned: bool = True,
     log: LogReader | None = None,
 ) -> Bandit:
     """Return a bandit that learned the kept log up to `end` with another policy; the rest is as in `replay`.
@@ -220,6 +191,5 @@ def relearn(
     bandit.position = store.bounds()[0]
     bandit.log = log or LogReader(store)
     bandit.fixed = bandit.config = alone(config)
-    bandit.partial = bandit.position > 0
-    replay(bandit, store, end, users, owned, read=readable)
+    replay(bandit, store, end, users, read=readable)
     return bandit

@@ -17,6 +17,8 @@ import numpy as np
 from msgspec import Struct
 from safetensors.numpy import load, save
 
+from coterie.data.logs.records import Kind
+from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors
 from coterie.models.parts import Parts
@@ -26,15 +28,13 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.budget import Spending
 from coterie.service.core.events import Event
 from coterie.service.core.guardrails import Guards
-from coterie.service.core.policy_config import Kind
 from coterie.service.core.remembered import User
 from coterie.service.core.statistics import KEPT, Minute
 from coterie.service.log import pieces
 from coterie.service.log.pieces import PIECE
-from coterie.service.settings import Config
 from coterie.service.trial.lift import Trial
 
-VERSION = 2
+VERSION = 3
 RIVAL = "rival."
 Named = dict[str, dict[str, bytes]]  # source, part, and its content or the name of a piece
 
@@ -150,7 +150,7 @@ class Copy:
 
 def prepare(bandit: Bandit) -> None:
     """Allocate memory for a copy, in another thread, so that the event loop need not wait for it."""
-    for policy in bandit.policies.made().values():
+    for policy in bandit.policies.made.values():
         for parts in policy.parts().values():
             parts.make_room()
     if bandit.challenger is not None:
@@ -193,7 +193,7 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         "known_items": Whole({"0": _encoder.encode(list(bandit.policies.known_items))}),
     }
     models: dict[Kind, Model] = {}
-    for kind, policy in bandit.policies.made().items():
+    for kind, policy in sorted(bandit.policies.made.items()):
         if policy.learned:  # one that learned nothing is made again on first use
             models[kind], parts = _taken_apart(policy)
             sources |= {f"{kind}.{name}": part for name, part in parts.items()}
@@ -270,48 +270,32 @@ def _restore(state: State, engine: Engine | None, find: pieces.Find | None) -> B
         for key in sorted(parts, key=_order):
             yield parts[key] if find is None else pieces.get(parts[key], find)
 
+    bandit = Bandit(engine)
+    bandit.position, bandit.now, bandit.jumped = state.position, state.now, state.jumped
+    bandit.config, bandit.contract, bandit.secret = state.config, state.contract, state.secret
+    bandit.trial, bandit.spending, bandit.guards = state.trial, state.spending, state.guards or Guards()
+    bandit.next_user = state.next_user
     users = [user for block in read("users") for user in _users.decode(block)]
-    users.sort(key=lambda user: user.seen)
+    bandit.remembered.take_users(sorted(users, key=lambda user: user.seen), state.sights)
     events = [event for block in read("events") for event in _events.decode(block)]
-    events.sort(key=lambda event: event.position)
-    known_items = msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str])
-    minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
-    bandit = _bandit(state, engine, users, state.sights, known_items, minutes)
-    bandit.remembered.read_events(events, read("waits") if "waits" in state.parts else None)
+    bandit.remembered.read_events(sorted(events, key=lambda event: event.position), read("waits"))
     bandit.remembered.removed, bandit.remembered.removed_at = state.removed
     bandit.remembered.mark_none()
+    known_items = msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str])
+    bandit.policies.known_items = dict.fromkeys(known_items)
+    minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
+    bandit.statistics.minutes = deque(minutes, maxlen=KEPT)
+    bandit.statistics.total = state.total
     for kind, model in state.models.items():
         own_parts = [source for source in state.parts if source.startswith(f"{kind}.")]
         parts = {source.removeprefix(f"{kind}."): read(source) for source in own_parts}
         _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
-    bandit.secret, bandit.trial, bandit.jumped = state.secret, state.trial, state.jumped
-    bandit.spending = state.spending
-    bandit.guards = state.guards or Guards()
     if state.rival is not None:
         theirs = [name for name in state.parts if name.startswith(RIVAL)]
         own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}
         bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), engine, find)
         bandit.challenger.fixed = bandit.challenger.config
     bandit.kept = {} if find is None else state.parts
-    return bandit
-
-
-def _bandit(
-    state: State,
-    engine: Engine | None,
-    users: list[User],
-    sights: int,
-    known_items: list[str],
-    minutes: list[Minute],
-) -> Bandit:
-    """Return a bandit with all but its policies."""
-    bandit = Bandit(engine)
-    bandit.position, bandit.now, bandit.config = state.position, state.now, state.config
-    bandit.contract, bandit.next_user = state.contract, state.next_user
-    bandit.remembered.take_users(users, sights)
-    bandit.policies.known_items = dict.fromkeys(known_items)
-    bandit.statistics.minutes = deque(minutes, maxlen=KEPT)
-    bandit.statistics.total = state.total
     return bandit
 
 

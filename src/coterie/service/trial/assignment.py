@@ -13,23 +13,23 @@ multiplied by the arms' shares, because from the second visit on a user's arm is
 """
 
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import ArmName
+from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
-from coterie.service.settings import Config
 
-Name = Literal["", "champion", "holdback", "challenger"]  # "" outside of a trial
-NAMES: tuple[Name, ...] = ("champion", "holdback", "challenger")
+NAMES: tuple[ArmName, ...] = ("champion", "holdback", "challenger")
 
 
 class Arm(NamedTuple):
     """The arm of a decision."""
 
-    name: Name = ""
+    name: ArmName = ""
     alone: bool = False  # drawn by the event's id, because the request has no user
 
 

@@ -4,12 +4,13 @@ from typing import Literal
 
 from msgspec import UNSET, Struct
 
-from coterie.service.settings import Config
-from coterie.service.trial.assignment import Name, shares
+from coterie.data.logs.records import ArmName
+from coterie.data.logs.rules import Config
+from coterie.service.trial.assignment import shares
 from coterie.service.trial.intervals import Interval
 from coterie.service.trial.lift import SMALLEST_LIFT, Difference, Trial, arm_interval, average, difference
 
-PAIRS: tuple[tuple[Name, Name], ...] = (
+PAIRS: tuple[tuple[ArmName, ArmName], ...] = (
     ("champion", "holdback"),
     ("challenger", "champion"),
     ("challenger", "holdback"),

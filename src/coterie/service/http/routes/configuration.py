@@ -8,9 +8,9 @@ from litestar.datastructures import State
 from litestar.params import RawBody
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 
+from coterie.data.logs.rules import Config
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read_counts
-from coterie.service.settings import Config
 from coterie.service.trial.lift import SMALLEST_LIFT
 
 # What a configuration has only where it is set; these values are for "not set".

@@ -9,16 +9,16 @@ from litestar.types import Scope
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.rules import PartName, PartValue
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import Ranking, ranking_of
-from coterie.service.core.events import Outcome, cost_of
+from coterie.service.core.events import Outcome
 from coterie.service.core.question import Question, hash_sent
 from coterie.service.core.reasons import Contribution, contributions, rows_of
 from coterie.service.http.access import DECIDE, READ
 from coterie.service.http.bodies import Features, PricedAction, checked, read
 from coterie.service.http.limits import check_shape
 from coterie.service.ids import Id, PathId, decode_id
-from coterie.service.settings import PartName, PartValue
 
 Part = float | UnsetType
 
@@ -174,10 +174,9 @@ def explanation(
     """Return a decision with its reasons."""
     answer = ranking_of(record)
     rows = rows_of(record)
-    open_to = [k for k in range(len(record.actions)) if k not in record.excluded]
     reasons: list[Reason] | UnsetType = UNSET
     if rows is not None:
-        reasons = [_reason(record.actions[k], row) for k, row in zip(open_to, rows, strict=True)]
+        reasons = [_reason(record.actions[k], row) for k, row in zip(record.open_to, rows, strict=True)]
     largest = contributions(record)
     return EventAnswer(
         event_id=answer.event_id,
@@ -185,7 +184,7 @@ def explanation(
         at=record.at,
         state=state,
         reward=reward,
-        chosen=record.actions[record.choice],
+        chosen=record.action.id,
         best=record.actions[record.best],
         baseline=record.actions[record.baseline],
         shown=record.shown or "best",
@@ -196,7 +195,7 @@ def explanation(
         capped=answer.capped or UNSET,
         all_capped=answer.all_capped or UNSET,
         unaffordable=answer.unaffordable or UNSET,
-        cost=UNSET if record.costs is None else cost_of(record),
+        cost=UNSET if record.costs is None else record.cost,
         price=UNSET if record.costs is None else record.price,
         arm=record.arm or UNSET,
     )

@@ -71,7 +71,7 @@ def item_rows(latest: list[LoggedDecision]) -> dict[str, ItemRow]:
     """Return each item's counts in the latest decisions."""
     sums: dict[str, list[float]] = {}
     for made in latest:
-        row = sums.setdefault(made.item, [0, 0, 0.0])
+        row = sums.setdefault(made.action.id, [0, 0, 0.0])
         row[0] += 1
         if made.reward is not None:
             row[1] += 1

@@ -54,5 +54,5 @@ def latest_answer(made: LoggedDecision, bandit: Bandit) -> LatestDecision:
     """Return a decision as it is answered."""
     user = bandit.ids[made.user]
     return LatestDecision(
-        made.event, made.at, user, made.item, made.shown, made.choices, made.members, made.reward
+        made.event, made.at, user, made.action.id, made.shown, made.choices, made.members, made.reward
     )

@@ -181,7 +181,7 @@ def resembled(user: str, bandit: Bandit, latest: list[LoggedDecision]) -> Resemb
     number, known = find_user(user, bandit)
     own = [made for made in latest if made.user == number]
     others = [other for other in figures.latest_users(bandit, figures.SAMPLE) if other != number]
-    seen = [made.item for made in (*own, *latest)]
+    seen = [made.action.id for made in (*own, *latest)]
     seen += islice(bandit.policies.known_items, MOST_SEEN)
     items = [*dict.fromkeys(seen)][:MOST_SEEN]
     rows = figures.best_known(items, MOST_ITEMS, number, others, bandit, latest)

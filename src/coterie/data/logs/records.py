@@ -6,20 +6,29 @@ any other change is a new VERSION.
 """
 
 import zlib
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
 
+from coterie.arrays import Floats
+from coterie.data.logs.rules import Config
 from coterie.errors import FileError, ParameterError
-from coterie.service.settings import Config
-from coterie.service.trial.assignment import Name
+from coterie.models.encoded import Encoded, name_of
+from coterie.models.encoded import encode as hashed_actions
 
-VERSION = 2
+VERSION = 3
 LEVEL = 1  # of zlib
+ALONE = 24  # bytes of an id that is hashed alone
+SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
 
+Features = Sequence[Mapping[str, Any]]
+ArmName = Literal["", "champion", "holdback", "challenger"]  # "" outside of a trial
+# What a policy reads: ids, vectors of hashed features, or both and the context in one model.
+Kind = Literal["items", "vectors", "model"]
 Moment = Annotated[int, Meta(ge=0)]  # milliseconds since 1970; backwards only where a Tick has a jump
 
 
@@ -31,42 +40,102 @@ class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
     contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
     salt: Annotated[str, Meta(pattern="^[0-9a-f-]{0,64}$")] = ""  # of the trial from here on, if there is one
     # What draws are made with. Whoever knows it can choose an action by the choice of an event's id, so it is in the
-    # log only; `public` leaves it out of exports. Logs of earlier versions have none until their next start.
+    # log only; `public` leaves it out of exports.
     secret: Annotated[bytes, Meta(max_length=64)] = b""
 
 
+class ShownAction(Struct, frozen=True, omit_defaults=True):
+    """An action that was shown: all that any policy needs to learn its payoff."""
+
+    id: str
+    hashed: bytes | None = None  # with its features and its context, by hashes; None if there are none
+    featured: bool = False  # whether it, or another action in its list, had features
+
+    @classmethod
+    def of(cls, name: str, encoded: Encoded, k: int = 0, featured: bool = False) -> "ShownAction":
+        """Return one of some candidates."""
+        hashed = encoded.to_bytes(k)
+        return cls(name, hashed if len(hashed) > ALONE else None, featured)
+
+    def encoded(self) -> Encoded:
+        """Return it as a candidate."""
+        if self.hashed is None:
+            return hashed_actions({}, [(name_of(self.id), {})])
+        return Encoded.from_bytes(self.hashed)
+
+
 class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
-    """A decision. `order`, `excluded`, `choice`, `best` and `baseline` are positions in `actions`."""
+    """A decision. `order`, `excluded`, `best` and `baseline` are positions in `actions`."""
 
     at: Moment
     event: str
     user: int
     actions: tuple[str, ...]
     order: tuple[int, ...]  # as answered: the chosen first, then by score, the excluded last
-    choice: int
     best: int  # what the policy would choose
     baseline: int  # what the application would have shown
-    probability: float  # of the choice
-    exploration: float
+    chances: bytes  # float64: how likely each action was that is not excluded, as listed
     digest: bytes  # of the request, to tell a retry from another request with the same event id
     excluded: tuple[int, ...] = ()
     deferred: bool = False
-    x: bytes | None = None  # the chosen action's hashed features, float64; None is one-hot by id
     reasons: bytes | None = None  # (rows, actions) float32: see the module `reasons`
     features: bytes | None = None  # as sent, JSON: {"context": […], "actions": […]}
-    parent: str | None = None  # the event of which this is one slot
-    slot: str | None = None
+    slot: str | None = None  # which of several slots it is for
     shown: str = ""  # which rules held: "", "baseline" (apprentice) or "explored"
-    hashed: bytes | None = None  # the chosen action and its context by hashes; any policy can learn from it
-    chances: bytes | None = None  # float64: how likely each action was that is not excluded, as listed
+    hashed: bytes | None = None  # as in ShownAction
+    featured: bool = False
     parts: bytes | None = None  # the largest parts of the choice's estimate: see reasons.PART
-    arm: Name = ""  # of a trial: "champion", "holdback" or "challenger"
+    arm: ArmName = ""  # of a trial: "champion", "holdback" or "challenger"
     capped: tuple[int, ...] = ()  # reached a frequency cap; the choice is one of them only if all were
     alone: bool = False  # whether the request names no user; then it counts as a user of its own
     costs: bytes | None = None  # float64: what each action costs, as listed
     price: float = 0.0  # of cost, in payoffs, that the choice was made with
     unaffordable: tuple[int, ...] = ()  # cost more than what is left of a budget
-    state: int = -1  # the position whose state it was decided from; -1 in logs of earlier versions
+    state: int = -1  # the position whose state it was decided from
+
+    @property
+    def choice(self) -> int:
+        """What was shown."""
+        return self.order[0]
+
+    @property
+    def action(self) -> ShownAction:
+        """What was shown, as policies learn it."""
+        return ShownAction(self.actions[self.choice], self.hashed, self.featured)
+
+    @property
+    def open_to(self) -> Sequence[int]:
+        """The positions of the actions that it could have been."""
+        every = range(len(self.actions))
+        return [k for k in every if k not in self.excluded] if self.excluded else every
+
+    @property
+    def likely(self) -> Floats:
+        """How likely each of these was."""
+        return np.frombuffer(self.chances)
+
+    @property
+    def probability(self) -> float:
+        """How likely the choice was."""
+        return float(self.likely[self.open_to.index(self.choice)])
+
+    @property
+    def each_cost(self) -> Floats | None:
+        """What each action costs; None if the request does not say."""
+        return None if self.costs is None else np.frombuffer(self.costs)
+
+    @property
+    def cost(self) -> float:
+        """What the choice costs, as far as it is known."""
+        return 0.0 if self.each_cost is None else float(self.each_cost[self.choice])
+
+    @property
+    def sent(self) -> tuple[Features, Sequence[Features | None]]:
+        """The features as sent: the context's, and each action's; none once they are scrubbed."""
+        if self.features is None:
+            return (), [None] * len(self.actions)
+        sent = msgspec.json.decode(self.features)
+        return sent["context"], sent["actions"]
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
@@ -76,9 +145,9 @@ class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
     event: str
     value: float
     outcome: str
+    decision: int  # where the decision is in the log, and whose it is
+    user: int
     name: str | None = None  # the client's name for this reward, to tell a retry from a second reward
-    decision: int = -1  # where the decision is in the log, and whose it is; not in logs of earlier versions
-    user: int = -1
     cost: float | None = None  # what the decision really cost
     parts: dict[str, float] = {}  # by name
 
@@ -88,8 +157,8 @@ class Activate(Struct, frozen=True, tag="activate", omit_defaults=True):
 
     at: Moment
     event: str
-    decision: int = -1  # as in Reward
-    user: int = -1
+    decision: int  # as in Reward
+    user: int
 
 
 class Forget(Struct, frozen=True, tag="forget", omit_defaults=True):
@@ -105,9 +174,7 @@ class Observe(Struct, frozen=True, tag="observe", omit_defaults=True):
     at: Moment
     user: int
     value: float
-    item: str | None = None
-    x: bytes | None = None
-    hashed: bytes | None = None
+    action: ShownAction
 
 
 class Befriend(Struct, frozen=True, tag="befriend", omit_defaults=True):
@@ -134,13 +201,11 @@ class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
 
 
 class Import(Struct, frozen=True, tag="import", omit_defaults=True):
-    """The model was replaced by one from a file: (payoffs learned, safetensors) of each kind of context."""
+    """The model was replaced by one from a file."""
 
     at: Moment
     users: tuple[int, ...]
-    items: tuple[int, bytes] | None = None
-    vectors: tuple[int, bytes] | None = None
-    model: tuple[int, bytes] | None = None
+    models: dict[Kind, tuple[int, bytes]]  # payoffs learned, and safetensors
 
 
 Record = Configure | Rank | Reward | Activate | Forget | Observe | Befriend | Tick | Reset | Import
@@ -272,18 +337,20 @@ class Index(NamedTuple):
     users: bytes  # the numbers of users in these records, 8 bytes each
 
 
-def index_of(first: int, content: bytes, users: MutableMapping[str, int] | None = None) -> Index:
-    """Return the index of joined records. For logs of earlier versions, `users` keeps whose events there are."""
+def index_of(first: int, content: bytes) -> Index:
+    """Return the index of joined records."""
     decided: dict[bytes, int] = {}
     named: set[int] = set()
     for position, record in enumerate(_named_decoder.decode(content), first):
-        if record.type == "rank":
-            if not record.event.startswith("\0"):  # scrubbed
-                decided[event_key(record.event)] = position
-            if users is not None:
-                users[record.event] = record.user
-        named.add(record.user if users is None or record.user >= 0 else users.get(record.event, -1))
+        if record.type == "rank" and not record.event.startswith("\0"):  # scrubbed
+            decided[event_key(record.event)] = position
+        named.add(record.user)
     return Index(decided, b"".join(map(user_key, sorted(named - {-1}))))
+
+
+def request_of(event: str) -> str:
+    """Return the event of a request; one for several slots has an event for each of them."""
+    return event.partition(SLOT)[0]
 
 
 def event_key(event: str) -> bytes:
@@ -296,7 +363,7 @@ def user_key(user: int) -> bytes:
     return user.to_bytes(8, "big")
 
 
-def flatten(batches: Iterable[Batch]) -> Iterable[tuple[int, Record]]:
+def flatten(batches: Iterable[Batch]) -> Iterator[tuple[int, Record]]:
     """Yield every record with its position."""
     for batch in batches:
         yield from enumerate(batch.records(), batch.first)
