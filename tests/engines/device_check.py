@@ -3,14 +3,15 @@
 import math
 from typing import Any, final
 
-import jax
 import numpy as np
 
 from coterie.arrays import Floats
 from coterie.bench.device import JointWorld, make_world
-from coterie.engines.device import sweep
-from coterie.engines.device.blocks import Asked, Blocks, Question, find_device
-from coterie.engines.device.sweep import ROUNDING, TIE, rules
+from coterie.engines.cuda import Blocks
+from coterie.engines.device import find_device
+from coterie.engines.runs import Runs
+from coterie.models import View
+from coterie.models.protocol import ROUNDING, TIE
 
 
 @final
@@ -68,7 +69,7 @@ def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
     shared = check_blocks(device, world, users)
     runs = 4
     several = make_world(runs, 100, 25, 25, rounds // 4, seed=5)
-    also = check_sweep(device, several, 100)
+    also = check_runs(device, several, 100)
     both = f"{rounds:,} rounds and {runs} × {rounds // 4:,} side by side"
     return f"{both}; {shared:,} and {also:,} were shared: all equal"
 
@@ -84,8 +85,8 @@ def check_blocks(device: Any, world: JointWorld, users: int) -> int:
         contexts, scale = world.table[shown], plain.scale
         norms = np.linalg.norm(contexts, axis=1)
         row = row_of.get(int(user))
-        question = Question(-1 if row is None else row, contexts, np.stack([np.zeros(len(norms)), norms]))
-        own, (members, estimates, spreads) = blocks.look([question], scale, ROUNDING, len(row_of))
+        asking = np.full(len(contexts), -1 if row is None else row)
+        own, spread, members, estimates, spreads = blocks.look(asking, contexts, scale, len(row_of))
         if row is None:
             members, spreads = members + 1, spreads + norms
         score = (estimates + scale * spreads) / members
@@ -93,35 +94,28 @@ def check_blocks(device: Any, world: JointWorld, users: int) -> int:
         _same("choice", choice, plain.choose(user, contexts))
         x, payoff = contexts[choice], float(payoffs[choice])
         learners = 0
-        if scale * own[1, choice] < plain.limit:
-            k = slice(choice, choice + 1)
-            asked = Asked(contexts[k], own[0, k], scale * own[1, k] + ROUNDING, scale)
-            learners = blocks.share(asked, payoff, plain.limit, -1 if row is None else row)
+        if scale * spread[choice] < plain.limit:
+            view = View(own[[choice]], spread[[choice]])
+            learners = blocks.share(x, view, scale, plain.limit, -1 if row is None else row, payoff)
         elif row is not None:
-            blocks.learn(row, x, payoff, fresh=False)
+            blocks.learn(row, x, payoff)
             learners = 1
         if row is None:
             row_of[int(user)] = len(row_of)
-            blocks.learn(row_of[int(user)], x, payoff, fresh=True)
+            blocks.learn(row_of[int(user)], x, payoff)
             learners += 1
         _same("learners", learners, plain.learn(user, x, payoff))
         shared += learners > 1
     return shared
 
 
-def check_sweep(device: Any, world: JointWorld, users: int) -> int:
+def check_runs(device: Any, world: JointWorld, users: int) -> int:
     """Play several runs side by side."""
     rounds, runs = world.rounds.users.shape
     alpha, gamma = np.array([0.0, 0.02, 0.05, 0.2])[:runs], np.array([0.2, 0.2, 0.4, 0.2])[:runs]
-    with jax.enable_x64(True):
-        given = jax.device_put((world.rounds, world.table), device)
-        with jax.default_device(device):
-            models = jax.device_put(sweep.start(runs, users, world.table.shape[1]), device)
-        learned = jax.device_put(np.zeros(runs, np.int32), device)
-        played = sweep.play(models, learned, *given, rules(alpha, gamma, rounds), sweep.code_for(device), 64)[
-            2
-        ]
-        choice, updated = np.asarray(played.choice), np.asarray(played.updated)
+    models = Runs(device, alpha.tolist(), gamma.tolist(), users, world.table.shape[1], rounds)
+    played = models.play_joint(world.rounds, np.zeros(runs, np.int32), world.table)
+    choice, updated = played.choice, played.updated
     for run in range(runs):
         plain = Plain(users, world.table.shape[1], float(alpha[run]), float(gamma[run]), ROUNDING, TIE)
         for t in range(rounds):

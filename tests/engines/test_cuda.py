@@ -12,7 +12,6 @@ import pytest
 
 from coterie import CAB
 from coterie.errors import ParameterError, UnavailableError
-from coterie.models import protocol
 from coterie.models.users.dense import Dense
 from coterie.policies import load
 from tests.playing import play_side_by_side
@@ -21,11 +20,9 @@ from tests.worlds import random_visits, unit_vectors
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
 from coterie.bench.device import make_world  # noqa: E402
-from coterie.engines import Cuda  # noqa: E402
-from coterie.engines.address import open_engine  # noqa: E402
-from coterie.engines.device import fused, fused_sweep, kernels, sweep  # noqa: E402
-from coterie.engines.on_device import OnDevice  # noqa: E402
-from tests.engines.device_check import check_sweep  # noqa: E402
+from coterie.engines import Cuda, open_engine  # noqa: E402
+from coterie.engines.cuda import OnDevice  # noqa: E402
+from tests.engines.device_check import check_runs  # noqa: E402
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -155,53 +152,10 @@ def test_growth_keeps_what_is_there_where_it_is() -> None:
     np.testing.assert_array_equal(policy.tensors()["weights"][0], before)
 
 
-def test_a_sweep_tells_ties_and_neighbours_apart_as_the_models_do() -> None:
-    assert (sweep.ROUNDING, sweep.TIE) == (protocol.ROUNDING, protocol.TIE)
-
-
-def test_each_run_of_a_sweep_chooses_as_a_run_alone() -> None:
+def test_each_of_several_runs_chooses_as_a_run_alone() -> None:
     device = jax.devices("cpu")[0]
     world = make_world(4, 20, 5, 6, 120, seed=5)
-    assert check_sweep(device, world, 20) > 50
-
-
-def test_the_loops_for_gpus_answer_as_those_for_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "INTERPRET", True)
-    rng = np.random.default_rng(0)
-    d, room, n = 17, 64, 16
-    x = rng.normal(size=(room, 8, d)) / 4
-    inverse = np.linalg.inv(np.eye(d) + np.einsum("uka,ukb->uab", x, x))
-    with jax.enable_x64(True):
-        at = kernels.places(d)
-        weights = rng.normal(size=(d, room))
-        pairs = inverse[:, at.row, at.column].T.copy()
-        weights[:, 50:], pairs[:, 50:] = np.nan, 0.0
-        lost, missed = (1e-17 * rng.normal(size=part.shape) for part in (pairs, weights))
-        block = kernels.Block(*map(jax.numpy.asarray, (pairs, weights, np.float32(lost), np.float32(missed))))
-        table = np.zeros((n, kernels.table_width(d)))
-        table[:, :d], table[:, 34:38] = rng.normal(size=(n, d)) / 3, (0.5, 1e-12, 3, 50)
-        given = block.inverses, block.weights, table, jax.numpy.int32(0)
-        wanted = np.asarray(kernels.gather(*given))
-        assert wanted[2].min() > 0
-        np.testing.assert_allclose(fused.gather(*given), wanted, atol=1e-12)
-        monkeypatch.setattr(fused, "WIDEST", 8)
-        wide = fused.gather(*given, wanted[:2])  # other arguments, so compiled again
-        np.testing.assert_allclose(wide, wanted, atol=1e-12)
-
-        asked = np.concatenate([table[0, :d], [0.1, 0.5, 0.5, 0.55, 7, 0.5]])
-        mine, others = (code.find(block.inverses, block.weights, asked) for code in (kernels, fused))
-        np.testing.assert_array_equal(np.asarray(others.learns) > 0, mine.learns)
-        assert 1 < mine.count < 49
-        made = kernels.learn(block, mine)
-        again = fused.learn(kernels.Block(*(part.copy() for part in block)), others)
-        for one, other in zip(made, again, strict=True):
-            np.testing.assert_allclose(other, one, atol=1e-15)
-
-
-def test_the_sweep_for_gpus_chooses_as_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "INTERPRET", True)
-    monkeypatch.setattr(sweep, "code_for", lambda device: fused_sweep)
-    assert check_sweep(jax.devices("cpu")[0], make_world(2, 20, 4, 5, 25, seed=5), 20) > 5
+    assert check_runs(device, world, 20) > 50
 
 
 def test_what_cuda_does_not_take_is_refused() -> None:

@@ -25,7 +25,7 @@ from tests.miniature import write_lastfm
 
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
-from coterie.engines.device.runs import Runs, Setting  # noqa: E402
+from coterie.engines.runs import Runs  # noqa: E402
 from coterie.experiments.run import on_device  # noqa: E402
 
 CPU = jax.devices("cpu")[0]
@@ -145,10 +145,10 @@ def test_an_error_of_the_device_stops_all_and_is_told(
 def test_runs_of_different_lengths_lists_and_logs_are_played_together() -> None:
     """Three runs with tables of their own; one is a log, one has shorter lists, and one has fewer rounds."""
     rng = np.random.default_rng(0)
-    settings = [Setting(0.05, 3.0), Setting(0.2, 2.0), Setting(0.0, 0.2)]
-    policies = [CAB(n_features=3, alpha=one.alpha, gamma=one.gamma) for one in settings]
-    runs = Runs(CPU, settings, 9, 3, 1_000)
-    tables = [rng.normal(size=(20, 3)) / 9 for _ in settings]
+    alpha, gamma = (0.05, 0.2, 0.0), (3.0, 2.0, 0.2)
+    policies = [CAB(n_features=3, alpha=a, gamma=g) for a, g in zip(alpha, gamma, strict=True)]
+    runs = Runs(CPU, alpha, gamma, 9, 3, 1_000)
+    tables = [rng.normal(size=(20, 3)) / 9 for _ in alpha]
     learned, shared, left_out = [0] * 3, 0, 0
     for lengths in ((40, 25, 30), (10, 300, 5), (20, 0, 20)):
         asked, batches = {}, {}
@@ -171,11 +171,11 @@ def test_runs_of_different_lengths_lists_and_logs_are_played_together() -> None:
             left_out += int((~truth.kept).sum())
     assert min(shared, left_out) > 20
     for k, policy in enumerate(policies):
-        rows, block = runs.read(k)
+        rows, models = runs.read(k)
         assert isinstance(policy.models, Dense)
         found = policy.models.part(rows.tolist())
-        np.testing.assert_allclose(block.weights, found["weights"], rtol=0, atol=1e-13)
-        np.testing.assert_allclose(block.inverses, found["inverses"], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(models["weights"], found["weights"], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(models["inverses"], found["inverses"], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(

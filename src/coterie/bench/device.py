@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.engines.device import sweep
-from coterie.engines.device.blocks import Asked, Blocks, Question, ready
-from coterie.engines.device.kernels import Block
+from coterie.engines.cuda import Blocks
+from coterie.engines.device import Columns
+from coterie.engines.runs import STEP, JointRounds, Runs
+from coterie.models import View
 
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
 RUNS, RUN_USERS = 105, 1892  # 21 values of α, five times, on LastFM
-ROUNDS = 250  # joint rounds in one call
 ALPHA = 0.1
 SCALE = ALPHA * 3.7  # α·√log(1+t) at about a million payoffs
 PIECE = 4096
@@ -60,7 +60,7 @@ class JointWorld(NamedTuple):
     """The items, and the rounds of each run."""
 
     table: Floats  # (items, features)
-    rounds: sweep.JointRounds
+    rounds: JointRounds
 
 
 def make_world(runs: int, users: int, features: int, candidates: int, rounds: int, seed: int) -> JointWorld:
@@ -72,7 +72,7 @@ def make_world(runs: int, users: int, features: int, candidates: int, rounds: in
     who = rng.integers(users, size=(rounds, runs)).astype(np.int32)
     shown = rng.integers(len(table), size=(rounds, runs, candidates)).astype(np.int32)
     payoffs = likes[shown, (who % 10)[..., None]].astype(np.float64)
-    return JointWorld(table, sweep.JointRounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
+    return JointWorld(table, JointRounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
 
 
 QUICK = Sizes(4_000, 8_000, 1_024, 5, 6, 200, 500)
@@ -141,14 +141,14 @@ def decisions(
     )  # fmt: skip
 
     def alone() -> None:
-        blocks.learn(rows[0], shown[0][0], 0.5, fresh=False)
+        blocks.learn(rows[0], shown[0][0], 0.5)
         blocks.wait()
 
     yield timed("a payoff that one user learns", sizes.times, alone)
-    everybody = Asked(shown[1][:1], np.zeros(1), np.full(1, np.inf), SCALE)
+    everybody = View(np.zeros(1), np.full(1, np.inf))
 
     def shared() -> None:
-        learners = blocks.share(everybody, 0.5, np.inf, rows[0])
+        learners = blocks.share(shown[1][0], everybody, SCALE, np.inf, rows[0], 0.5)
         blocks.wait()
         assert learners == users
 
@@ -161,8 +161,8 @@ def decisions(
 
 def decide(blocks: Blocks, users: int, rows: list[int], shown: list[Floats]) -> list[int]:
     """Decide for some of `users`, as `CAB.choose_many` does."""
-    questions = [Question(row, x, np.zeros((2, len(x)))) for row, x in zip(rows, shown, strict=True)]
-    _, (members, estimates, spreads) = blocks.look(questions, SCALE, 1e-12, users)
+    asking = np.repeat(rows, [len(x) for x in shown])
+    _, _, members, estimates, spreads = blocks.look(asking, np.concatenate(shown), SCALE, users)
     scores = ((estimates + SCALE * spreads) / members).reshape(len(rows), -1)
     best: list[int] = (scores.max(1, keepdims=True) - scores < 1e-9).argmax(1).tolist()
     return best
@@ -176,7 +176,7 @@ def growth(blocks: Blocks, users: int) -> Cost:
         row = blocks.room
         start = time.perf_counter()
         blocks.reserve(row + 1)
-        blocks.learn(row, x, 0.5, fresh=True)
+        blocks.learn(row, x, 0.5)
         blocks.wait()
         longest = max(longest, time.perf_counter() - start)
         if block == 0:
@@ -189,29 +189,18 @@ def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
     world = make_world(sizes.runs, sizes.run_users, FEATURES, CANDIDATES, sizes.joint_rounds, seed=3)
     alpha = np.float64(0.01) * (np.arange(sizes.runs, dtype=np.float64) % 21)
     reading = sizes.runs * sizes.run_users * 8 * (FEATURES * (FEATURES + 1) // 2 + FEATURES) / speed
+    runs = Runs(device, alpha.tolist(), [0.2] * sizes.runs, sizes.run_users, FEATURES, sizes.joint_rounds)
     with jax.enable_x64(True):
-        rules = sweep.rules(alpha, np.full(sizes.runs, 0.2), sizes.joint_rounds)
         table = jax.device_put(world.table, device)
-        with jax.default_device(device):
-            models = jax.device_put(sweep.start(sizes.runs, sizes.run_users, FEATURES), device)
-        learned = jax.device_put(np.zeros(sizes.runs, np.int32), device)
-        times, learners, compiling = [], [], 0.0
-        for first in range(0, sizes.joint_rounds, ROUNDS):
-            rounds = jax.device_put(
-                sweep.JointRounds(*(part[first : first + ROUNDS] for part in world.rounds)), device
-            )
-            if first == 0:
-                start = time.perf_counter()
-                sweep.play.lower(models, learned, rounds, table, rules, sweep.code_for(device)).compile()
-                compiling = time.perf_counter() - start
-            ready((models, rounds))
-            start = time.perf_counter()
-            models, learned, played = sweep.play(
-                models, learned, rounds, table, rules, sweep.code_for(device)
-            )
-            updated = np.asarray(played.updated)
-            times.append((time.perf_counter() - start) / ROUNDS)
-            learners.append(float(updated.sum(1).mean()))
+    done, times, learners = np.zeros(sizes.runs, np.int32), [], []
+    for first in range(0, sizes.joint_rounds, STEP):
+        rounds = JointRounds(*(part[first : first + STEP] for part in world.rounds))
+        start = time.perf_counter()
+        played = runs.play_joint(rounds, done, table)
+        times.append((time.perf_counter() - start) / STEP)
+        learners.append(float(played.updated.sum(1).mean()))
+        done += played.kept.sum(0, dtype=np.int32)
+    compiling = STEP * (times[0] - times[1])
     which = {"early": 1, "late": -1} if len(times) > 2 else {"late": -1}
     for name, place in which.items():
         yield Cost(
@@ -234,25 +223,25 @@ def filled(device: Any, users: int, block: int) -> Blocks:
 def grow(blocks: Blocks, first: int, users: int) -> None:
     """Fill the rows from about `first` up to `users`."""
     host = learned(np.random.default_rng(0), min(PIECE, blocks.size))
-    step = len(host.weights)
+    step = host.weights.shape[1]
     with jax.enable_x64(True):
         there = jax.device_put(host, blocks.device)
     blocks.reserve(users)
     for start in range(first // step * step, users, step):
         left = users - start
-        blocks.write(start, there if left >= step else Block(*(part[:left] for part in host)))
+        blocks.write(start, there if left >= step else Columns(*(part[:, :left] for part in host)))
     blocks.wait()
 
 
-def learned(rng: np.random.Generator, count: int) -> Block:
-    """Return users who have learned five payoffs each, as rows."""
+def learned(rng: np.random.Generator, count: int) -> Columns:
+    """Return users who have learned five payoffs each, as columns."""
     x = vectors(rng, 5 * count).reshape(count, 5, FEATURES)
     payoffs = rng.integers(2, size=(count, 5)).astype(np.float64)
     inverse = np.linalg.inv(np.eye(FEATURES) + np.einsum("uka,ukb->uab", x, x))
     weights = np.einsum("uab,uk,ukb->ua", inverse, payoffs, x)
     row, column = np.triu_indices(FEATURES)
-    pairs = np.ascontiguousarray(inverse[:, row, column])
-    return Block(pairs, weights, np.zeros(pairs.shape, np.float32), np.zeros(weights.shape, np.float32))
+    pairs = inverse[:, row, column].T.copy()
+    return Columns(pairs, weights.T, np.zeros(pairs.shape, np.float32), np.zeros(weights.T.shape, np.float32))
 
 
 def vectors(rng: np.random.Generator, count: int) -> Floats:

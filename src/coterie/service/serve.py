@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
-from coterie.engines.address import open_engine
+from coterie.engines import open_engine
 from coterie.errors import ParameterError
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator

@@ -9,7 +9,7 @@ import pytest
 
 from coterie import CAB
 from coterie.data.logs.rules import Challenger, Config
-from coterie.engines.address import open_engine
+from coterie.engines import open_engine
 from coterie.errors import ParameterError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.question import Action, Question

@@ -25,7 +25,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     if find_spec("jax") is None:
         raise MissingExtraError("this needs jax: pip install 'coterie[gpu]', and 'jax[cuda13]' for the GPU")
     from coterie.bench import device as measure
-    from coterie.engines.device.blocks import find_device
+    from coterie.engines.device import find_device
 
     gpu = find_device(None)
     on_progress("one core")
@@ -53,10 +53,11 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
 def one_core(users: int) -> dict[str, float]:
     """Return seconds per user on one core, of a decision, one of a batch, and a payoff that everybody learns."""
     from coterie.bench.device import BATCH, CANDIDATES, FEATURES, SCALE, learned, vectors
+    from coterie.engines.device import as_tensors
 
     rng = np.random.default_rng(1)
     models: Any = make_models(FEATURES, one_hot=False)
-    arrays = learned(np.random.default_rng(0), users)._asdict()
+    arrays = as_tensors(learned(np.random.default_rng(0), users))
     models.put({"updated": pack_ids(range(users)), "idle": pack_ids([]), **arrays})
     shown = [models.read(vectors(rng, CANDIDATES)) for _ in range(BATCH)]
     asking = list(range(BATCH))
@@ -80,6 +81,6 @@ def one_core(users: int) -> dict[str, float]:
 def machine() -> dict[str, Any]:
     """Return what a reader needs to place the numbers: the GPU and JAX."""
     from coterie.bench import device as measure
-    from coterie.engines.device.blocks import find_device
+    from coterie.engines.device import find_device
 
     return measure.machine(find_device(None))

@@ -37,7 +37,7 @@ def open_workers(workers: int | None, engine: str | None = None) -> int | Worker
         raise ParameterError(f"--workers {workers} and --engine {engine} are given; choose one")
     if engine.partition("?")[0] != "cuda":
         raise ParameterError(f"--engine is {engine!r}, expected cuda")
-    from coterie.engines.address import open_engine
+    from coterie.engines import open_engine
 
     device = open_engine(engine).device  # says if JAX is missing
     from coterie.experiments.run.on_device import on_device

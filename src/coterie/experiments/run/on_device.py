@@ -12,8 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.engines.device.kernels import Block
-from coterie.engines.device.runs import Runs, Setting
+from coterie.engines.runs import Runs
 from coterie.experiments.run import parallel
 from coterie.experiments.run.parallel import OnProgress, StoppedError, Task, Work, Workers
 from coterie.experiments.run.runs import Run
@@ -105,8 +104,8 @@ class _Barrier:
 
     def __init__(self, device: Any, shape: tuple[int, int], tasks: Sequence[Task]) -> None:
         users, n_features = shape
-        settings = [Setting(run.parameters["alpha"], run.parameters["gamma"]) for run, _ in tasks]
-        self.runs = Runs(device, settings, users, n_features, max(run.n_rounds for run, _ in tasks))
+        alpha, gamma = ([run.parameters[name] for run, _ in tasks] for name in ("alpha", "gamma"))
+        self.runs = Runs(device, alpha, gamma, users, n_features, max(run.n_rounds for run, _ in tasks))
         self.changed = Condition()
         self._present = len(tasks)
         self._asked: dict[int, tuple[Batch, int]] = {}
@@ -163,9 +162,8 @@ class OnDeviceCAB:
             user: row for row, user in enumerate(unpack_ids(learned, "updated"))
         }
         if self._rows:
-            block = Block(*(learned[name] for name in Block._fields))
             with barrier.changed:
-                barrier.runs.write(number, block)
+                barrier.runs.write(number, learned, len(self._rows))
 
     def run(self, batch: Batch) -> Outcome:
         """Play many rounds; see `Policy.run`."""
@@ -183,9 +181,9 @@ class OnDeviceCAB:
     def save(self, path: str | PathLike[str]) -> None:
         """Save the policy as if it had learned in this process."""
         with self._barrier.changed:
-            rows, block = self._barrier.runs.read(self._number)
+            rows, models = self._barrier.runs.read(self._number)
         names = list(self._rows)
         updated = pack_ids([names[row] for row in rows])
-        self._policy.restore({"updated": updated, "idle": pack_ids([]), **block._asdict()})
+        self._policy.restore({"updated": updated, "idle": pack_ids([]), **models})
         self._policy.learned = self._learned
         self._policy.save(path)

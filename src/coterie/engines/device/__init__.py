@@ -1,1 +1,0 @@
-"""Dense CAB's arithmetic on a GPU, or on any device that JAX knows. Needs NumPy and JAX alone."""
