@@ -2,10 +2,13 @@
 
 import os
 import random
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ import pytest
 
 from coterie.data.logs.records import Index, Rank, Record, Reward, Tick, encode, pack
 from coterie.data.logs.rules import Config
-from coterie.service.log import postgres_store
+from coterie.service.log import postgres_store, sqlite_store
+from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import MAINTENANCE, Append, Store, open_store
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover, relearn
@@ -23,6 +27,7 @@ from coterie.service.store_errors import (
     AloneError,
     BrokenError,
     InUseError,
+    PassingError,
     StaleError,
     StoreError,
     TakenError,
@@ -232,6 +237,49 @@ def test_services_that_start_at_once_make_the_tables_once(url: str) -> None:
     assert [store.end() for store in stores] == [0] * 4
     for store in stores:
         store.close()
+
+
+LOCKING = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, 0x40000000)  # SQLite's PENDING
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[Callable[[], None]]:
+    """Lock a file as a service does that is closing it, and may be slow; yields what unlocks it."""
+    command = [sys.executable, "-c", LOCKING, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        yield process.stdin.close
+
+
+def test_a_start_does_not_wait_for_those_who_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "LOCKED", 0.01)
+    path = str(tmp_path / "log.db")
+    with closing(SqliteStore(path, shared=True)) as one:
+        one._write.execute("BEGIN IMMEDIATE")
+        with closing(SqliteStore(path, shared=True)) as two:
+            assert two.end() == 0
+
+
+def test_a_start_waits_while_another_service_closes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.db"
+    SqliteStore(str(path), shared=True).close()
+    with _locked(path) as unlock:
+        threading.Timer(0.3, unlock).start()
+        SqliteStore(str(path), shared=True).close()
+    monkeypatch.setattr(sqlite_store, "LOCKED", 0.01)
+    # `opened` tries again as long as this is raised.
+    with _locked(path), pytest.raises(PassingError, match="another process holds a lock"):
+        SqliteStore(str(path), shared=True)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(500, marks=pytest.mark.slow)])

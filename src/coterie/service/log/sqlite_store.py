@@ -21,6 +21,7 @@ from coterie.service.store_errors import BrokenError, FullError, PassingError, S
 
 APPLICATION = 0x636F7465  # "cote"
 PATIENCE = 1.0  # seconds that other writes let commits of the log go first
+LOCKED = 10.0  # seconds that a lock of another process is waited for, also to open the file
 EMPTIED_WITHIN = 10.0  # seconds in which readers let the write-ahead log be emptied
 PAGES = 256  # returned to the file system at a time
 PAGE = 4096  # bytes
@@ -68,8 +69,9 @@ class SqliteStore(Store):
             self._written = 0  # about how many bytes since the last checkpoint
             self._prepare()
             # Checkpoints have their own connection, so that commits need not wait for them.
-            self._fold = self._connect(timeout=0.1)
+            self._fold = self._connect()
             self._read = self._connect()
+            self._fold.execute("PRAGMA busy_timeout = 100")
             if self._owned is not None and self._shared:
                 self._owned.share()
             self._read.execute("PRAGMA query_only = ON")
@@ -79,6 +81,8 @@ class SqliteStore(Store):
                 self._rows("SELECT next FROM head")  # from here on, nothing newer is seen
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its message may quote damaged text
             self.close()
+            if _is_busy(error):
+                raise _named(error) from error
             raise FileError(
                 f"{self.path} cannot be opened as a coterie store ({error}); restore a backup, or move it away "
                 "to start with an empty one"
@@ -185,12 +189,11 @@ class SqliteStore(Store):
         except OSError as error:
             raise FileError(f"cannot open {self.path}: {error}") from error
 
-    def _connect(self, timeout: float = 10.0) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, isolation_level=None, check_same_thread=False, timeout=timeout
-        )
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=LOCKED)
         self._connections.append(connection)
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        if not self.path.stat().st_size:  # in a file with tables it would wait for the lock of those who write
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         full = self.durability is Durability.LOSE_NOTHING
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
@@ -287,7 +290,8 @@ class SqliteStore(Store):
                 return  # which has written it
             self._fold.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
-            raise _named(error) from error
+            if not _is_busy(error):  # else it is made later; what was committed before is kept all the same
+                raise _named(error) from error
         finally:
             self._folding.release()
 
@@ -313,7 +317,8 @@ def _no_store(path: Path) -> FileError:
 
 
 def _is_busy(error: Exception) -> TypeGuard[sqlite3.Error]:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 def _named(error: sqlite3.Error) -> StoreError:
