@@ -152,7 +152,7 @@ def test_a_rolling_restart_fails_nothing_that_a_client_with_one_retry_would_see(
     facts, failed = Facts(), Counter[str]()
 
     async def go() -> None:
-        senders: list[Sender] = [Careful(number, turns, facts, policies=False) for number in range(6)]
+        senders: list[Sender] = [Careful(6 * turns + k, turns, facts, policies=False) for k in range(6)]
         ended = asyncio.Event()
         pressing = asyncio.create_task(press(services, senders, ended, failed))
         try:

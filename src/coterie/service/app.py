@@ -65,11 +65,10 @@ async def healthz(state: State) -> Response[dict[str, str]]:
 async def readyz(state: State) -> Response[Readiness]:
     """Say whether new work is accepted; during a start also how far it is."""
     coordinator: Coordinator = state.coordinator
-    why = coordinator.refusing
+    why = coordinator.not_ready
     if why == STARTING:
         progress = coordinator.availability.progress
         return Response(Readiness(why, progress.read, progress.of), status_code=503)
-    why = why or coordinator.behind
     found = Readiness(
         why or "ready",
         damage=coordinator.background.damage or UNSET,

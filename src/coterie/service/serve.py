@@ -16,7 +16,7 @@ from coterie.engines import open_engine
 from coterie.errors import ParameterError
 from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.http.connections import Connections, Server, make_room_for
+from coterie.service.http.connections import IDLE, Connections, Server, make_room_for
 from coterie.service.http.guard import Guard
 from coterie.service.http.keys import Keyring, keys_from_environment, keys_from_settings
 from coterie.service.http.origins import for_pages, read_origins
@@ -87,13 +87,14 @@ def serve_on(
         proxy_headers=False,
         server_header=False,
         date_header=False,
+        timeout_keep_alive=int(IDLE),
         timeout_graceful_shutdown=int(settings.stop_within),
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         ws="none",
         lifespan="on",
     )
-    Server(config).run(sockets)
+    Server(config, connections).run(sockets)
     if coordinator.failure is not None:
         raise coordinator.failure
     if not coordinator.saved:

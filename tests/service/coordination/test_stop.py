@@ -7,11 +7,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from http.client import HTTPResponse
 from pathlib import Path
+from unittest.mock import Mock
 
+import httpx
 import pytest
 
 from coterie.bench.service.loadtest import Plan, Tally, lost, press, request_bytes
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.http.connections import Connections
+from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import ask, opened, settings_of, with_coordinator
@@ -98,3 +102,37 @@ def test_what_nobody_waits_for_any_more_is_not_written(tmp_path: Path) -> None:
         assert list(coordinator.bandit.events) == ["e0", "e2"]
 
     with_coordinator(settings_of(tmp_path / "log.db"), live)
+
+
+def test_a_stop_says_first_that_it_is_not_ready_and_answers_until_the_balancer_has_noticed(
+    tmp_path: Path,
+) -> None:
+    """A balancer sends requests until its next look; whoever closes before it has looked fails them."""
+    question = {"actions": [{"id": "a"}, {"id": "b"}]}
+    with (
+        service("--store", str(tmp_path / "log.db")) as running,
+        httpx.Client(base_url=running.url) as client,
+    ):
+        assert client.get("/readyz").status_code == 200  # the second time since it was ready
+        running.process.terminate()
+        while (said := httpx.get(f"{running.url}/readyz", timeout=PATIENCE)).status_code == 200:
+            pass
+        assert said.json()["status"] == "stopping"
+        # Also on a new connection; a connection that is kept open is closed with its answer.
+        for asked in (
+            client.post("/v1/rank", json=question),
+            httpx.post(f"{running.url}/v1/rank", json=question),
+        ):
+            assert (asked.status_code, asked.headers["connection"]) == (201, "close")
+        assert running.process.wait(PATIENCE) == 0
+
+
+def test_a_stop_does_not_wait_where_nobody_balances(tmp_path: Path) -> None:
+    async def go() -> None:
+        connections = Connections(Settings(), Mock(coordinator=Mock(refusing=None)))
+        connections.came("/readyz")
+        connections.came("/v1/rank")
+        await connections.drain()
+        assert not connections.draining
+
+    asyncio.run(go())

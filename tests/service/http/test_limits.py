@@ -71,6 +71,8 @@ FIXED = {
     "clients with a rate": limits.CLIENTS,
     "actions that are remembered as they were sent": known_actions.ROOM,
     "connections for probes": connections.RESERVE,
+    "seconds that a connection may be idle": connections.IDLE,
+    "seconds in which a balancer notices a stop": connections.DRAIN,
     "minutes of statistics": statistics.KEPT,
     "points of a curve": curve.POINTS,
     "decisions that an estimate must be worth": curve.ENOUGH,

@@ -35,6 +35,7 @@ from coterie.service.threads import in_thread
 
 T = TypeVar("T")
 Check = Callable[[], None]  # raises what is wrong
+STOPPING = "stopping"
 BEHIND = 5.0  # seconds; a service whose state is older is not ready
 
 
@@ -51,6 +52,7 @@ class Coordinator:
         self.sequencer = Sequencer(store, self.clock, engine, settings.max_queue)
         self.availability = Availability(self.sequencer)
         self.background = Background(self.sequencer, settings)
+        self.draining = False  # whether it is about to stop, and requests should go to other services
         self.preparing = False  # whether the application still prepares what the first request needs
         self.failure: Exception | None = None  # why the start failed, if it did
         self.saved = False  # whether a stop has left all that was acknowledged in the log and a snapshot
@@ -69,8 +71,10 @@ class Coordinator:
         return self.sequencer.refusing
 
     @property
-    def behind(self) -> str | None:
-        """How far the state is behind the log, in words, if it is far."""
+    def not_ready(self) -> str | None:
+        """Why requests should go to another service, if they should; this one may still answer."""
+        if self.refusing is not None or self.draining:
+            return self.refusing or STOPPING
         seconds = self.sequencer.behind
         return f"{seconds:.1f} s behind the log" if seconds > BEHIND else None
 
@@ -106,7 +110,7 @@ class Coordinator:
         """Refuse new work, finish what was accepted, snapshot, and release the store; `saved` says if that worked."""
         sequencer, healing = self.sequencer, self.availability.healing
         unused = self.refusing == STARTING  # then nothing was acknowledged here
-        sequencer.refusing = "stopping"
+        sequencer.refusing = STOPPING
         self.availability.progress.stop()
         tasks = [*self._tasks, *([healing] if healing else [])]
         for task in tasks:

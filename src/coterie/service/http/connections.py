@@ -13,6 +13,8 @@ import ipaddress
 import resource
 import select
 import socket
+import time
+from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Any, Literal, cast
@@ -32,6 +34,14 @@ RESERVE = 16  # connections beyond max-connections, for one probe each
 RESERVE_WITHIN = 1.0  # seconds for the headers of a probe there
 TURNS = 1000  # of the event loop, in which connections are accepted that came before a stop
 READ = 10  # turns in which what they have sent is read
+IDLE = 75.0  # seconds that a connection may be idle: longer than proxies keep theirs, so that these close them first
+PROBED = (
+    15.0  # seconds in which something that balances the load has asked twice whether the service is ready
+)
+QUIET, DRAIN = (
+    1.0,
+    5.0,
+)  # seconds without a request after which it has noticed a stop, and how long it may take
 CHUNK = 262_144  # bytes that one read may return, possibly with the end of the request before
 
 Waiting = Literal["headers", "body", "reading"]  # what the service waits for
@@ -47,12 +57,32 @@ class Connections:
         self.most = settings.max_connections
         self.open = 0
         self.reserved = 0
+        self.draining = False  # whether the service is about to stop, and says so
+        self._asked = 0.0  # when a request came last that is no probe
+        self._probes: deque[float] = deque([-PROBED] * 2, maxlen=2)  # of a service that was ready
         self.strangers: dict[
             str, dict[Connection, None]
         ] = {}  # without a key yet, by address, the oldest first
         self.known: dict[Connection, None] = {}  # the others, the one that was used longest ago first
         self._full = False
         metrics.connections = lambda: self.open + self.reserved
+
+    def came(self, path: str) -> None:
+        """Note that a request came."""
+        if path == "/readyz":
+            if self.metrics.coordinator.refusing is None:
+                self._probes.append(time.monotonic())
+        elif path != "/healthz":
+            self._asked = time.monotonic()
+
+    async def drain(self) -> None:
+        """Say that the service is not ready, and answer requests until those who ask for that send no more."""
+        begun = time.monotonic()
+        if self._probes[0] < begun - PROBED:
+            return  # nobody does
+        self.draining = self.metrics.coordinator.draining = True
+        while (now := time.monotonic()) < begun + DRAIN and now < max(begun, self._asked) + QUIET:
+            await asyncio.sleep(0.02)
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return a factory of protocols; uvicorn calls it like a class."""
@@ -251,7 +281,8 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._headers = None
         super().on_headers_complete()
-        if self._place == "reserve":
+        self._shared.came(self.scope["path"])
+        if self._place == "reserve" or self._shared.draining:
             self.cycle.keep_alive = False
         # If it waits behind another request, it is the service that does not read on.
         self._waiting = None if self.pipeline else "body"
@@ -335,8 +366,13 @@ def write_whole(send: Any, status: int, headers: bytes, body: bytes) -> bool:
 class Server(uvicorn.Server):
     """uvicorn's server, which at its stop also answers what has arrived and was not read yet."""
 
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections that wait for it, take no more, and read what all have sent; then end."""
+        await self._connections.drain()
         waiting = select.poll()
         for one in sockets or []:
             waiting.register(one, select.POLLIN)

@@ -62,7 +62,6 @@ class Metrics:
         coordinator = self.coordinator
         bandit = coordinator.bandit
         total = bandit.statistics.total
-        ready = coordinator.refusing is None and coordinator.behind is None
         going = exploring.warning(bandit.statistics, bandit.config, bandit.now) is None
         varied, bits = exploring.recent(bandit.statistics, bandit.now)
         entropy = bits / varied if varied else math.nan
@@ -70,7 +69,7 @@ class Metrics:
         changing = math.nan if changes is None else changes
         agreed = total.agreed / total.judged if total.judged else math.nan
         for name, text, value in (
-            ("coterie_ready", "1 if writes are accepted", float(ready)),
+            ("coterie_ready", "1 if writes are accepted", float(coordinator.not_ready is None)),
             (
                 "coterie_behind_seconds",
                 "How long ago the state was last known to be what the log says",

@@ -192,7 +192,9 @@ class SqliteStore(Store):
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=LOCKED)
         self._connections.append(connection)
-        if not self.path.stat().st_size:  # in a file with tables it would wait for the lock of those who write
+        if (
+            not self.path.stat().st_size
+        ):  # in a file with tables it would wait for the lock of those who write
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         full = self.durability is Durability.LOSE_NOTHING
