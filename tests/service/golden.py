@@ -41,7 +41,7 @@ def live() -> Bandit:
 
 def write() -> None:
     """Write this version's files."""
-    folder = FOLDER / "v3"
+    folder = FOLDER / "v4"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     made = live()

@@ -54,13 +54,13 @@ class Faulty:
         self.keeps = False  # a failed sync: the write may be there all the same
         self.tries = 0
 
-    def append(self, appends: Append) -> None:
+    def append(self, appends: Append) -> int:
         self.tries += 1
         if self.fault is not None:
             if self.keeps:
                 self.inner.append(appends)
             raise self.fault
-        self.inner.append(appends)
+        return self.inner.append(appends)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -429,7 +429,7 @@ def test_a_stop_without_its_snapshot_says_so_and_exits_with_1(
 
     monkeypatch.setattr(
         "coterie.service.serve.Server",
-        lambda config: SimpleNamespace(run=lambda _: run(config.app)),
+        lambda config, _: SimpleNamespace(run=lambda _: run(config.app)),
     )
     monkeypatch.setattr(serve_module, "configure_logs", lambda level: None)
     monkeypatch.setattr(serve_module, "tune_garbage_collection", lambda: None)

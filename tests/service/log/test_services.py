@@ -27,6 +27,7 @@ from coterie.service.store_errors import (
     AloneError,
     BrokenError,
     InUseError,
+    LostError,
     PassingError,
     StaleError,
     StoreError,
@@ -71,6 +72,57 @@ def test_the_first_record_of_an_event_wins(url: str) -> None:
             two.append(decided(1))
         assert two.end() == 1
         two.append(_tick(1))
+
+
+def _moving(first: int, index: Index | None = None, **more: Any) -> Append:
+    return Append(pack(first, [encode(Tick(1))] * 2), index=index, moves=True, **{"fixes": False, **more})
+
+
+def test_what_holds_wherever_it_comes_is_kept_after_what_others_wrote_meanwhile(url: str) -> None:
+    with closing(open_store(url, shared=True)) as one, closing(open_store(url, shared=True)) as two:
+        one.make_index()
+        assert one.append(_moving(0)) == 0
+        assert two.append(_moving(0, Index({b"e" * 16: 1}, b"u" * 8))) == 2
+        assert one.append(_moving(0, Index({b"f" * 16: 0}, b""))) == 4
+        assert [(batch.first, len(batch.records())) for batch in one.read()] == [(0, 2), (2, 2), (4, 2)]
+        found = [one._rows("SELECT position FROM @events WHERE id = ?", key * 16) for key in (b"e", b"f")]
+        assert found == [[(3,)], [(4,)]]
+        assert one._rows("SELECT first FROM @batches") == [(2,)]
+
+
+def test_what_was_planned_before_others_named_users_or_changed_the_rules_is_planned_again(url: str) -> None:
+    with closing(open_store(url, shared=True)) as one, closing(open_store(url, shared=True)) as two:
+        assert one.append(_moving(0, named={0: "ann"})) == 0
+        with pytest.raises(StaleError):
+            two.append(_moving(0, named={0: "bob"}))  # who would have her number
+        assert two.append(_moving(0)) == 2
+        assert two.append(_moving(4, named={1: "bob"}, fixes=True)) == 4
+        for late in (_moving(2), _moving(2, fixes=True)):
+            with pytest.raises(StaleError):
+                one.append(late)
+        with pytest.raises(StaleError):
+            one.append(_moving(8))  # the log is shorter: it was cut
+        assert one.append(_moving(6)) == 6
+        assert one.users() == {0: "ann", 1: "bob"}
+
+
+def test_a_batch_that_moved_is_kept_once_if_it_is_not_known_whether_it_was(url: str) -> None:
+    with closing(open_store(url, shared=True)) as one, closing(open_store(url, shared=True)) as two:
+        one.make_index()
+        two.append(_moving(0))
+        lost = _moving(0, Index({b"e" * 16: 1}, b""))
+        usual = one._append
+
+        def append(appends: Append) -> int | None:
+            usual(appends)
+            one._append = usual  # type: ignore[method-assign]
+            raise LostError("just when it was kept")
+
+        one._append = append  # type: ignore[method-assign]
+        assert keep_trying(one.append, lost) == 2
+        assert one.end() == 4
+        with pytest.raises(TakenError):  # by another service, it is another one
+            two.append(lost)
 
 
 def test_a_tool_needs_the_store_for_itself(url: str) -> None:

@@ -319,7 +319,7 @@ def test_a_store_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(FileError, match="store version 99, this coterie reads version 3"):
+    with pytest.raises(FileError, match="store version 99, this coterie reads version 4"):
         SqliteStore(str(path))
 
 

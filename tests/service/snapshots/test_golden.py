@@ -17,7 +17,7 @@ from coterie.service.snapshots.recovery import recover
 from tests.service.golden import FOLDER, live
 from tests.service.helpers import opened
 
-VERSIONS = ["v3"]  # of stores
+VERSIONS = ["v4"]  # of stores
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -8,7 +8,7 @@ any other change is a new VERSION.
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,8 +20,10 @@ from coterie.errors import FileError, ParameterError
 from coterie.models.encoded import Encoded, name_of
 from coterie.models.encoded import encode as hashed_actions
 
+T = TypeVar("T")
 VERSION = 3
 LEVEL = 1  # of zlib
+PLACE = 0xFFFFFFFF  # the part of a position that is in a checksum
 ALONE = 24  # bytes of an id that is hashed alone
 SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
 
@@ -139,7 +141,7 @@ class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):
 
 
 class Reward(Struct, frozen=True, tag="reward", omit_defaults=True):
-    """A reward, and its outcome: `Bandit.apply` finds the same."""
+    """A reward, and what seemed to become of it. The order of the log decides: see `Bandit.apply` and `settled`."""
 
     at: Moment
     event: str
@@ -212,7 +214,8 @@ Record = Configure | Rank | Reward | Activate | Forget | Observe | Befriend | Ti
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
-_list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_all_decoder = msgspec.msgpack.Decoder(list[Record])
+_parts_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def encode(record: Record) -> bytes:
@@ -250,7 +253,7 @@ class Batch(Struct, frozen=True):
     first: int  # the position of the first record in the log
     count: int
     body: bytes  # the records, as a MessagePack array, compressed by zlib
-    checksum: int  # CRC-32 of version, first, count and body
+    checksum: int  # of all the rest
     version: int = VERSION
 
     @property
@@ -258,21 +261,26 @@ class Batch(Struct, frozen=True):
         """The batch in messages."""
         return f"log records {self.first} to {self.first + self.count - 1}"
 
+    def at(self, first: int) -> "Batch":
+        """Return the batch at another place of the log."""
+        moved = self.checksum ^ ((self.first ^ first) & PLACE)
+        return msgspec.structs.replace(self, first=first, checksum=moved)
+
     def is_sound(self) -> bool:
         """Return whether the checksum fits."""
         return checksum(self) == self.checksum
 
     def records(self) -> list[Record]:
         """Check and decode; an error says what is wrong and where."""
-        try:
-            return [decode(part) for part in self.parts()]
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise FileError(f"{self.where} cannot be read: {error}") from error
+        return self._decoded(_all_decoder)
 
     def parts(self) -> list[msgspec.Raw]:
         """Check, and return the records without decoding them."""
+        return self._decoded(_parts_decoder)
+
+    def _decoded(self, decoder: "msgspec.msgpack.Decoder[list[T]]") -> list[T]:
         try:
-            found = _list_decoder.decode(self.content())
+            found = decoder.decode(self.content())
             if len(found) != self.count:
                 raise ValueError(f"{len(found)} records, expected {self.count}")
         except (msgspec.MsgspecError, ValueError) as error:
@@ -314,9 +322,10 @@ def pack_content(first: int, count: int, content: bytes) -> Batch:
 
 
 def checksum(batch: Batch) -> int:
-    """Return the CRC-32 over the place and the content of a batch."""
-    place = b"%d %d %d " % (batch.version, batch.first, batch.count)
-    return zlib.crc32(batch.body, zlib.crc32(place))
+    """Return the CRC-32 of a batch's content, and its place by exclusive or: so a database can move it."""
+    return zlib.crc32(batch.body, zlib.crc32(b"%d %d " % (batch.version, batch.count))) ^ (
+        batch.first & PLACE
+    )
 
 
 class _Named(Struct):

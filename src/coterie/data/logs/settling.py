@@ -13,7 +13,9 @@ from coterie.data.logs.rules import Config
 class Settled:
     """A decision, and what it earned so far; final once it is yielded."""
 
-    __slots__ = ("_total", "count", "decision", "end", "is_over", "parts", "position", "rules", "was_shown")
+    __slots__ = (
+        "_total", "count", "decision", "end", "is_over", "names", "parts", "position", "rules", "was_shown",
+    )  # fmt: skip
 
     def __init__(self, position: int, decision: Rank, rules: Config) -> None:
         self.position = position
@@ -23,11 +25,16 @@ class Settled:
         self.is_over = False  # whether its wait has ended
         self.was_shown = not decision.deferred
         self.count = 0  # of rewards; with none it is the default reward
+        self.names: set[str | None] = set()  # of these
         self.parts: list[Mapping[str, float]] = []
         self._total = 0.0
 
-    def add(self, reward: Reward) -> None:
-        """Add a reward that was applied."""
+    def add(self, reward: Reward, rules: Config) -> None:
+        """Add a reward, unless it is not counted: services that took two at once recorded both as applied."""
+        again = reward.name is not None and reward.name in self.names
+        if again or not self.was_shown or (self.count and rules.aggregation == "earliest"):
+            return
+        self.names.add(reward.name)
         self._total += reward.value
         self.count += 1
         if reward.parts:
@@ -62,7 +69,7 @@ def settled(records: Iterable[tuple[int, Record]]) -> Iterator[Settled]:
             waiting.append(one := Settled(position, record, rules))
             by_event[record.event] = one
         elif isinstance(record, Reward) and record.outcome == "applied" and record.event in by_event:
-            by_event[record.event].add(record)
+            by_event[record.event].add(record, rules)
         elif isinstance(record, Activate) and record.event in by_event:
             by_event[record.event].was_shown = True
         elif isinstance(record, Tick):

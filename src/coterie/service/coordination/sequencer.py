@@ -1,9 +1,11 @@
 """The order of all work on the bandit, and the log that it follows.
 
-The log has one order for all services. What a request plans is appended after the last record that was applied here;
-if another service was faster, its records are applied first, and what was planned is planned again. Many requests
-wait for one commit, and while one batch is written, the next one is collected. A record is applied when the log has
-it, so the bandit is always what the log says up to its position, and no answer is given before it is durable.
+The log has one order for all services, and gives records their places when they are written. Decisions and rewards
+of known users hold wherever they come, so nothing has to be planned again if other services wrote at the same time:
+their records are applied first. What depends on the order (new users, erasures, other rules, caps) is planned again.
+Many requests wait for one commit, and while one batch is written, the next one is collected. A record is applied when
+the log has it, so the bandit is always what the log says up to its position, and no answer is given before it is
+durable.
 """
 
 import asyncio
@@ -11,14 +13,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from numpy.linalg import LinAlgError
 
 from coterie.data.logs.records import Forget, Rank, Record, Tick, index_of, join, pack_content
-from coterie.errors import ContextError, UnavailableError
+from coterie.errors import ContextError, FileError, UnavailableError
 from coterie.service.clock import Clock
 from coterie.service.coordination.lease import Lease
 from coterie.service.coordination.turns import Turns
@@ -217,7 +219,7 @@ class Sequencer:
             return True
         start, current = time.perf_counter(), time.monotonic()
         try:
-            await in_thread(self._append, first, draft, thread=self._thread)
+            place = await in_thread(self._append, first, draft, items[0].alone, thread=self._thread)
         except StaleError:
             if await self._follow():
                 return False
@@ -226,8 +228,9 @@ class Sequencer:
             )
             return True
         except TakenError as error:
+            followed = await self._follow()  # another service may have decided it
             if len(taken) == 1:
-                if await in_thread(self._free, draft):
+                if followed or await in_thread(self._free, draft):
                     return False
                 taken[0].fail(Problem(503, "not_stored", error.said, 1))
             again = [item for item in (*taken, *later) if not item.future.done()]
@@ -237,6 +240,9 @@ class Sequencer:
             return True
         except StoreError as error:
             self._fail([*taken, *later], error)
+            return True
+        if place > first and not await self._catch_up(place):
+            self._fail([*taken, *later], LostError("what others wrote before it cannot be read"))
             return True
         self.on_batch(len(draft.records), time.perf_counter() - start)
         if self.store.durability is Durability.LOSE_ONE_SECOND and self._syncing is None:
@@ -269,13 +275,16 @@ class Sequencer:
             bandit.draft = None
         return draft, [item for item in items if item.error is None], bandit.position
 
-    def _append(self, first: int, draft: Draft) -> None:
+    def _append(self, first: int, draft: Draft, alone: bool) -> int:
+        """Return the place of a draft in the log."""
         content = join(draft.encoded)
         index = index_of(first, content)
         batch = pack_content(first, len(draft.encoded), content)
         gone = [*self._gone, *draft.forgotten]
+        fixes = alone or draft.fixes
+        appends = Append(batch, draft.named, gone, draft.forgotten, index, moves=True, fixes=fixes)
         try:
-            keep_trying(self.store.append, Append(batch, draft.named, gone, draft.forgotten, index))
+            return keep_trying(self.store.append, appends)
         except StoreError:
             raise
         except Exception as error:  # after any error, what the disk holds is not known
@@ -324,11 +333,17 @@ class Sequencer:
         async with self._following:
             return await self._follow()
 
-    async def _follow(self) -> bool:
+    async def _catch_up(self, place: int) -> bool:
+        """Apply all records before a place of ours, and return whether the next one is applied there."""
+        with suppress(FileError, StoreError):
+            await self._follow(place)
+        return self.bandit.position == place
+
+    async def _follow(self, until: int = 2**62) -> bool:
         before = self.bandit.position
         while True:
             asked, bandit = time.monotonic(), self.bandit
-            read = partial(read_new, self.store, bandit.position, bandit.next_user)
+            read = partial(read_new, self.store, bandit.position, bandit.next_user, until)
             try:
                 new = await in_thread(read, thread=self._reader)
             except BehindError as error:

@@ -224,6 +224,7 @@ class Bandit:
         number = self.number_of(question.user)
         if self.draft is not None:
             self.draft.check_looks(number)
+            self.draft.fixes = True  # others have to know this look
         user = self.users.get(number)
         return question if user is None else with_caps(question, user.looks, at - self.jumped, caps)
 
@@ -233,6 +234,7 @@ class Bandit:
             return question
         planned = 0.0
         if self.draft is not None and self._is_tight(question):
+            self.draft.fixes = True  # and others this cost
             planned = sum(record.cost for record in self.draft.decisions)
         return with_budget(question, self.spending, at - self.jumped, self.config.budget, planned)
 
@@ -414,6 +416,8 @@ class Bandit:
     def apply(self, record: Record) -> Outcome | None:
         """Change the state as one record says; returns what became of a reward."""
         outcome: Outcome | None = None
+        if record.at < self.now and not (isinstance(record, Tick) and record.jump):
+            record = msgspec.structs.replace(record, at=self.now)  # planned before what another service wrote
         self.now = record.at
         if isinstance(record, Rank):
             self._apply_rank(record)

@@ -21,6 +21,7 @@ class Draft:
         self.records: list[Record] = []
         self.encoded: list[bytes] = []
         self.named: dict[int, str] = {}  # new users
+        self.fixes = False  # whether what others plan meanwhile would not hold after it: see Append
         self.ticked = False  # whether the waits that are over by then end with it
         self._numbers: dict[str, int] = {}  # of new users
         self._events: dict[str, None] = {}  # that it is about

@@ -39,16 +39,16 @@ class LatestDecisions:
         self._by_event: dict[str, LoggedDecision] = {}
         self._next = 0
 
-    def follow(self, store: Store) -> None:
-        """Read the new records; never more than a few times what is remembered."""
+    def follow(self, store: Store, sums: bool = False) -> None:
+        """Read the new records; never more than a few times what is remembered. With `sums`, all rewards count."""
         first, end = store.bounds()
         start = max(self._next, first, end - 4 * LATEST)
         for position, record in flatten(readable(store, start)) if start < end else ():
             if position >= start:
-                self._take(record)
+                self._take(record, sums)
                 self._next = position + 1
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: Record, sums: bool = False) -> None:
         if isinstance(record, Rank):
             if len(self.decisions) == LATEST:
                 self._by_event.pop(self.decisions[0].event, None)
@@ -66,7 +66,7 @@ class LatestDecisions:
             self._by_event[record.event] = made
         elif isinstance(record, Reward) and record.outcome == "applied":
             found = self._by_event.get(record.event)
-            if found is not None:
+            if found is not None and (sums or found.reward is None):
                 found.reward = (found.reward or 0.0) + record.value
 
     def of(self, bandit: Bandit) -> list[LoggedDecision]:

@@ -31,8 +31,8 @@ def read_into(url: str, made: sqlite3.Connection) -> int:
             marks = ", ".join("?" * len(columns.split(",")))
             made.executemany(f"INSERT INTO {table} VALUES ({marks})", _read(connection, table))
         made.executemany("INSERT INTO users VALUES (?, ?, ?)", _users(connection))
-        (end,) = connection.execute("SELECT next FROM coterie_head").fetchone()
-        made.execute("INSERT INTO head VALUES (1, ?)", (end,))
+        head = connection.execute("SELECT next, named, fixed FROM coterie_head").fetchone()
+        made.execute("INSERT INTO head VALUES (1, ?, ?, ?)", head)
         made.commit()
     return int(version)
 
@@ -83,8 +83,8 @@ def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
         for part in _parts(rows.execute("SELECT number, id FROM users")):
             names = [store._pack_name(number, name) for number, name in part]
             cursor.executemany("INSERT INTO @users VALUES (?, ?, ?)", names)
-        (end,) = rows.execute("SELECT next FROM head").fetchone()
-        cursor.execute("UPDATE @head SET next = ?", (end,))
+        head = rows.execute("SELECT next, named, fixed FROM head").fetchone()
+        cursor.execute("UPDATE @head SET next = ?, named = ?, fixed = ?", head)
 
 
 def _parts(rows: sqlite3.Cursor) -> Iterator[list[Any]]:

@@ -62,10 +62,10 @@ CREATE TABLE IF NOT EXISTS coterie_snapshots (position BIGINT PRIMARY KEY, check
 CREATE TABLE IF NOT EXISTS coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BYTEA NOT NULL,
                                          created BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_scrubs (number BIGINT PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS coterie_head (next BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_head (next BIGINT NOT NULL, named BIGINT NOT NULL, fixed BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, beat BIGINT NOT NULL);
 INSERT INTO coterie_version SELECT {VERSION} WHERE NOT EXISTS (SELECT FROM coterie_version);
-INSERT INTO coterie_head SELECT 0 WHERE NOT EXISTS (SELECT FROM coterie_head);
+INSERT INTO coterie_head SELECT 0, 0, 0 WHERE NOT EXISTS (SELECT FROM coterie_head);
 """
 TAKEN = """
 INSERT INTO coterie_leases VALUES (%(name)s, %(me)s, 1)
@@ -79,7 +79,14 @@ INSERT INTO coterie_leases VALUES ('tool', '', 1) ON CONFLICT (name) DO UPDATE S
 """
 # One statement, so that no lock is held while the client is asked for more: a client that is stopped stops nobody.
 APPEND = """
-WITH moved AS (UPDATE coterie_head SET next = %(end)s WHERE next = %(first)s RETURNING next),
+WITH moved AS (
+    UPDATE coterie_head SET next = next + %(count)s,
+        named = CASE WHEN %(naming)s THEN next + %(count)s ELSE named END,
+        fixed = CASE WHEN %(fixes)s THEN next + %(count)s ELSE fixed END
+    WHERE next = %(first)s OR (%(moves)s AND fixed <= %(first)s AND next > %(first)s
+                               AND (named <= %(first)s OR NOT %(naming)s))
+    RETURNING next - %(count)s AS first
+),
 named AS (
     INSERT INTO coterie_users
     SELECT new.* FROM moved, unnest(%(numbers)s::bigint[], %(names)s::bytea[], %(sums)s::bigint[]) AS new
@@ -91,16 +98,19 @@ scrubs AS (
     ON CONFLICT DO NOTHING
 )
 INSERT INTO coterie_log
-SELECT %(first)s, %(count)s, %(version)s, %(checksum)s, %(body)s FROM moved
+SELECT first, %(count)s, %(version)s, %(checksum)s # ((first # %(first)s) & 4294967295), %(body)s FROM moved
+RETURNING first
 """
 INDEXED = APPEND.replace(
     "\nINSERT INTO coterie_log\n",
     """,
 events AS (
-    INSERT INTO coterie_events SELECT new.* FROM moved, unnest(%(keys)s::bytea[], %(places)s::bigint[]) AS new
+    INSERT INTO coterie_events
+    SELECT id, place - %(first)s + first
+    FROM moved, unnest(%(keys)s::bytea[], %(places)s::bigint[]) AS new (id, place)
 ),
 users AS (
-    INSERT INTO coterie_batches SELECT %(first)s, %(users)s FROM moved WHERE length(%(users)s::bytea) > 0
+    INSERT INTO coterie_batches SELECT first, %(users)s FROM moved WHERE length(%(users)s::bytea) > 0
     ON CONFLICT (first) DO UPDATE SET users = EXCLUDED.users
 )
 INSERT INTO coterie_log
@@ -313,15 +323,19 @@ class PostgresStore(Store):
 
     # Writing.
 
-    def _append(self, appends: Append) -> bool:
+    def _append(self, appends: Append) -> int | None:
         batch = appends.batch
         indexed = self.has_index()
         index = self._index_of(appends) if indexed else Index({}, b"")
+        if appends.moves and not index.events:
+            index.events[secrets.token_bytes(16)] = batch.first  # finds it again if the connection is lost
         names = [self._pack_name(number, name) for number, name in appends.named.items()]
         numbers, ids, sums = (list(column) for column in zip(*names, strict=True)) if names else ([], [], [])
         given = {
             "first": batch.first,
-            "end": batch.first + batch.count,
+            "moves": appends.moves,
+            "fixes": appends.fixes,
+            "naming": bool(appends.named),
             "count": batch.count,
             "version": batch.version,
             "checksum": batch.checksum,
@@ -338,7 +352,8 @@ class PostgresStore(Store):
         with self._lock:
             self._check_open()
             try:
-                return self._write.execute(INDEXED if indexed else APPEND, given).rowcount == 1
+                row = self._write.execute(INDEXED if indexed else APPEND, given).fetchone()
+                return None if row is None else int(row[0])
             except errors.UniqueViolation as error:
                 raise TakenError("an event of the batch was decided before") from error
             except psycopg.Error as error:

@@ -21,6 +21,7 @@ from coterie.service.store_errors import BrokenError, FullError, PassingError, S
 
 APPLICATION = 0x636F7465  # "cote"
 PATIENCE = 1.0  # seconds that other writes let commits of the log go first
+LOOK = 0.0005  # seconds between two looks whether the lock of those who write is free
 LOCKED = 10.0  # seconds that a lock of another process is waited for, also to open the file
 EMPTIED_WITHIN = 10.0  # seconds in which readers let the write-ahead log be emptied
 PAGES = 256  # returned to the file system at a time
@@ -34,8 +35,9 @@ CREATE TABLE users (number INTEGER PRIMARY KEY, id TEXT NOT NULL, checksum INTEG
 CREATE TABLE snapshots (position INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BLOB NOT NULL, created INTEGER NOT NULL);
 CREATE TABLE scrubs (number INTEGER PRIMARY KEY);
-CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL);
-INSERT INTO head VALUES (1, 0);
+CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL, named INTEGER NOT NULL,
+                   fixed INTEGER NOT NULL);
+INSERT INTO head VALUES (1, 0, 0, 0);
 """
 TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith("CREATE")}
 
@@ -72,6 +74,7 @@ class SqliteStore(Store):
             self._fold = self._connect()
             self._read = self._connect()
             self._fold.execute("PRAGMA busy_timeout = 100")
+            self._write.execute("PRAGMA busy_timeout = 0")  # `_begin` waits
             if self._owned is not None and self._shared:
                 self._owned.share()
             self._read.execute("PRAGMA query_only = ON")
@@ -148,7 +151,10 @@ class SqliteStore(Store):
             with self._lock:
                 self._check_open()
                 try:
-                    self._write.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+                    self._write.executescript(
+                        f"PRAGMA busy_timeout = {1000 * LOCKED:.0f}; PRAGMA incremental_vacuum({PAGES}); "
+                        "PRAGMA busy_timeout = 0"
+                    )
                 except sqlite3.Error as error:
                     raise _named(error) from error
 
@@ -270,7 +276,7 @@ class SqliteStore(Store):
             self._check_open()
             try:
                 cursor = self._write.cursor()
-                cursor.execute("BEGIN IMMEDIATE")
+                self._begin(cursor)
                 yield Changes(cursor, plain)
                 cursor.execute("COMMIT")
                 self._written += size + 2 * PAGE
@@ -281,6 +287,18 @@ class SqliteStore(Store):
                 self._roll_back()
                 raise
         self._checkpoint(CHECKPOINT)
+
+    def _begin(self, cursor: sqlite3.Cursor) -> None:
+        """Begin a transaction that writes. SQLite looks for the lock up to ten times a second, and this often."""
+        end = time.monotonic() + LOCKED
+        while True:
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > end:
+                    raise
+            time.sleep(LOOK)
 
     def _checkpoint(self, after: int) -> None:
         """Write the write-ahead log into the file if so many bytes were written; raises if a sync fails."""

@@ -21,7 +21,7 @@ from coterie.service.log.known_ids import KnownIds
 from coterie.service.settings import Durability
 from coterie.service.store_errors import InUseError, PassingError, StaleError, StoreError, TakenError
 
-VERSION = 3
+VERSION = 4
 AT_ONCE = 4  # pieces removed in one transaction
 PAGE_OF_LOG = 64  # batches read at a time
 PAGE_OF_IDS = 10_000  # event ids read at a time
@@ -35,7 +35,7 @@ COLUMNS = {  # of each table, the key first
     "snapshots": "position, checksum, state",
     "keys": "name, scopes, hash, created",
     "scrubs": "number",
-    "head": "one, next",
+    "head": "one, next, named, fixed",
     "pieces": "name, body",
     "evaluations": "name, checksum, body",
     "events": "id, position",
@@ -53,13 +53,20 @@ BY_POSITION = "CREATE INDEX IF NOT EXISTS @events_by_position ON @events (positi
 
 
 class Append(Struct, frozen=True):
-    """What becomes durable together: records, and what they change in the table of users."""
+    """What becomes durable together: records, and what they change in the table of users.
+
+    The log has to end where the batch begins. If it `moves`, others may have written more meanwhile, and it comes
+    after that, unless they have named users as it does, or have written what `fixes`: what was planned before that
+    does not hold after it.
+    """
 
     batch: Batch
     named: Mapping[int, str] = {}  # new users
     forgotten: Sequence[int] = ()  # users whose names go
     scrub: Sequence[int] = ()  # users whose earlier records are to be scrubbed
     index: Index | None = None  # of the batch, if it is known already
+    moves: bool = False
+    fixes: bool = True
 
 
 class KeyRow(Struct, frozen=True):
@@ -165,57 +172,83 @@ class Store(ABC):
     def time(self) -> int:
         """Return the time of day in milliseconds, the same for all processes that share the store."""
 
-    def append(self, appends: Append) -> None:
-        """Keep a batch, durably as configured, or raise. After an error it may be tried again: it is kept once.
+    def append(self, appends: Append) -> int:
+        """Keep a batch, durably as configured, and return its place, or raise.
 
-        Raises StaleError if the log does not end where the batch begins, TakenError if it has a decision of one of
-        its events, and PassingError or BrokenError.
+        After an error it may be tried again: it is kept once. Raises StaleError if the log does not end where it has
+        to, TakenError if it has a decision of one of its events, and PassingError or BrokenError.
         """
         batch = appends.batch
         try:
-            done = self._append(appends)
+            try:
+                place = self._append(appends)
+            except TakenError:
+                place = self._place_of(appends)
+                if place is None:
+                    raise
         except PassingError:
             self._unsure = batch
             raise
-        # Another process may have written an equal batch, so it is ours only if an earlier try may have succeeded.
-        if not done and not (self._unsure == batch and self._holds(batch)):
+        if place is None:
+            place = self._place_of(appends)
+        if place is None:
             raise StaleError(f"the log does not end at {batch.first}")
         self._unsure = None
+        return place
 
-    def _append(self, appends: Append) -> bool:
-        """Keep a batch if the log ends where it begins, and return whether it does."""
-        batch = appends.batch
-        with self._changing(len(batch.body), urgent=True) as changes:
-            ends = (batch.first + batch.count, batch.first)
-            if changes.execute("UPDATE @head SET next = ? WHERE next = ?", ends).rowcount != 1:
-                return False
+    def _append(self, appends: Append) -> int | None:
+        """Keep a batch if the log ends where it has to, and return its place."""
+        with self._changing(len(appends.batch.body), urgent=True) as changes:
+            end, named, fixed = changes.execute("SELECT next, named, fixed FROM @head").fetchone()
+            first = appends.batch.first
+            if end != first and not (
+                appends.moves and fixed <= first < end and (named <= first or not appends.named)
+            ):
+                return None
+            batch = appends.batch.at(end)
+            last = end + batch.count
+            changes.execute(
+                "UPDATE @head SET next = ?, named = ?, fixed = ?",
+                (last, last if appends.named else named, last if appends.fixes else fixed),
+            )
             changes.execute(
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
             if self.has_index():
                 index = self._index_of(appends)
+                events = [(key, position - first + end) for key, position in index.events.items()]
                 try:
-                    changes.executemany("INSERT INTO @events VALUES (?, ?)", list(index.events.items()))
+                    changes.executemany("INSERT INTO @events VALUES (?, ?)", events)
                 except self._conflict as error:
                     raise TakenError("an event of the batch was decided before") from error
                 if index.users:
-                    changes.put("batches", [(batch.first, index.users)])
+                    changes.put("batches", [(end, index.users)])
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
             changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
             scrubs = [(number,) for number in appends.scrub]
             changes.executemany("INSERT INTO @scrubs VALUES (?) ON CONFLICT DO NOTHING", scrubs)
-        return True
+        return int(end)
 
-    def _holds(self, batch: Batch) -> bool:
-        """Return whether a batch is in the log, as it may be after a try whose outcome is not known."""
-        rows = self._rows("SELECT count, checksum, body FROM @log WHERE first = ?", batch.first)
-        return bool(rows) and (rows[0][0], rows[0][1], bytes(rows[0][2])) == (
-            batch.count,
-            batch.checksum,
-            bytes(batch.body),
-        )
+    def _place_of(self, appends: Append) -> int | None:
+        """Return where a batch is in the log, if an earlier try whose outcome is not known has kept it.
+
+        Another process may have written an equal batch; else nobody has written one with its event ids.
+        """
+        batch, index = appends.batch, appends.index
+        if self._unsure != batch:
+            return None
+        place = batch.first
+        if appends.moves and index is not None and index.events:
+            key, position = next(iter(index.events.items()))
+            found = self._rows("SELECT position FROM @events WHERE id = ?", key)
+            if not found:
+                return None
+            place += found[0][0] - position
+        rows = self._rows("SELECT count, body FROM @log WHERE first = ?", place)
+        same = bool(rows) and (rows[0][0], bytes(rows[0][1])) == (batch.count, bytes(batch.body))
+        return place if same else None
 
     def _index_of(self, appends: Append) -> Index:
         """Return the index of a batch, whose ids are known from now on: nobody may miss one that is there."""
@@ -333,12 +366,13 @@ class Store(ABC):
                 yield batch
                 position += batch.count
 
-    def tail(self, position: int) -> list[Batch]:
-        """Return some of the batches that begin at a position or later, in order."""
+    def tail(self, position: int, until: int = 2**62) -> list[Batch]:
+        """Return some of the batches that begin at a position or later, and before another one, in order."""
         rows = self._rows(
-            "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? "
+            "SELECT first, count, body, checksum, version FROM @log WHERE first >= ? AND first < ? "
             f"ORDER BY first LIMIT {PAGE_OF_LOG}",
             position,
+            until,
         )
         return [Batch(*row) for row in rows]
 
@@ -486,7 +520,7 @@ class Store(ABC):
                 changes.execute("DELETE FROM @events WHERE position >= ?", (place,))
                 changes.execute("DELETE FROM @batches WHERE first >= ?", (place,))
             changes.execute("DELETE FROM @snapshots WHERE position > ?", (place,))
-            changes.execute("UPDATE @head SET next = ?", (place,))
+            changes.execute("UPDATE @head SET next = ?, named = ?, fixed = ?", (place, place, place))
         return int(end - place)
 
     def rewrite(self, batch: Batch, renamed: Mapping[str, int] | None = None) -> None:

@@ -121,9 +121,9 @@ class New(NamedTuple):
     all: bool  # whether that was all
 
 
-def read_new(store: Store, position: int, next_user: int) -> New:
+def read_new(store: Store, position: int, next_user: int, until: int = 2**62) -> New:
     """Return the records from a position on, or some of them, and the names of users from a number on."""
-    batches = store.tail(position)
+    batches = store.tail(position, until)
     if not batches:
         return New([], {}, True)
     if batches[0].first != position:

@@ -39,7 +39,8 @@ async def latest_of(state: State) -> list[LoggedDecision]:
     if "latest" not in state:
         state["latest"], state["latest_lock"] = LatestDecisions(), asyncio.Lock()
     async with state["latest_lock"]:
-        await asyncio.to_thread(state["latest"].follow, coordinator.store)
+        sums = coordinator.bandit.config.aggregation != "earliest"
+        await asyncio.to_thread(state["latest"].follow, coordinator.store, sums)
         return state["latest"].of(coordinator.bandit)  # type: ignore[no-any-return]
 
 
