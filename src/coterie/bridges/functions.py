@@ -1,6 +1,7 @@
 """A policy from functions, so that any agent that can choose and learn can be used as a policy."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -23,6 +24,7 @@ NOT_SAVED = (
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class FromFunction(Policy):
     """A policy that calls your own functions to choose and to learn.
 
@@ -56,27 +58,22 @@ class FromFunction(Policy):
 
     name = "from-function"
     reference = "the function's own"
-    rng: np.random.Generator
 
-    def __init__(
-        self,
-        *,
-        on_choose: Callable[[Any, Any], Any],
-        on_learn: Callable[[Any, Any, float], Any] | None = None,
-        on_drop: Callable[[Any], Any] | None = None,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        seed: Seed = 0,
-    ) -> None:
-        for what, function in (("on_choose", on_choose), ("on_learn", on_learn), ("on_drop", on_drop)):
+    on_choose: Callable[[Any, Any], Any]
+    on_learn: Callable[[Any, Any, float], Any] | None = None
+    on_drop: Callable[[Any], Any] | None = None
+    n_features: int | None = None
+    one_hot: bool = False
+    seed: Seed = 0
+    rng: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        for what in ("on_choose", "on_learn", "on_drop"):
+            function = getattr(self, what)
             if not callable(function) and (function is not None or what == "on_choose"):
                 raise ParameterError(f"{what} is {function!r}, expected a function")
-        self.on_choose, self.on_learn, self.on_drop = on_choose, on_learn, on_drop
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.seed = seed
-        self.rng = make_rng(seed)
-        self.models = make_models(n_features, one_hot)  # to check contexts; they stay empty
+        self.rng = make_rng(self.seed)
+        self.models = make_models(self.n_features, self.one_hot)  # to check contexts; they stay empty
 
     def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Call the function."""

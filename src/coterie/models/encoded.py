@@ -181,6 +181,9 @@ def read_actions(contexts: ActionsLike) -> tuple[Any, Encoded]:
     context: Mapping[str, Any] = actions[0].context if isinstance(actions[0], Action) else {}
     found: list[tuple[str | None, Mapping[str, float]]] = []
     for k, given in enumerate(actions):
+        if isinstance(given, str) and context == {}:
+            found.append((f"id={given}", {}))
+            continue
         action = given if isinstance(given, Action) else _as_action(given)
         if action.context is not context and action.context != context:
             raise ContextError(f"action {k} has another context than the first; all must share one")

@@ -18,6 +18,7 @@ With `engine`, the models are outside this process.
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ class Engine(Protocol):
         """Return empty models."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CAB(Policy):
     """Decides with the users who, as far as is known, react to a candidate as this user would.
 
@@ -89,47 +91,36 @@ class CAB(Policy):
     reference = (
         "Gentile, Li, Kar, Karatzoglou, Etrue, Zappella 2017: On context-dependent clustering of bandits"
     )
+
+    n_features: int | None = None
     one_hot: bool = False
+    alpha: Alpha = 0.1
+    gamma: float = 0.2
     thompson: bool = False
     half_life: float | None = None
+    seed: Seed = 0
     engine: Engine | None = None
-    models: UserModels
+    models: UserModels = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        n_features: int | None = None,
-        one_hot: bool = False,
-        alpha: Alpha = 0.1,
-        gamma: float = 0.2,
-        thompson: bool = False,
-        half_life: float | None = None,
-        seed: Seed = 0,
-        engine: Engine | None = None,
-    ) -> None:
-        self.n_features = n_features
-        self.one_hot = one_hot
-        self.alpha = check_alpha(alpha)
-        self.gamma = check_number("gamma", gamma)
-        self.thompson = check_flag("thompson", thompson)
+    def __post_init__(self) -> None:
+        self.alpha = check_alpha(self.alpha)
+        self.gamma = check_number("gamma", self.gamma)
+        half_life, self.thompson = self.half_life, check_flag("thompson", self.thompson)
         self.half_life, keep = read_half_life(half_life)
-        self.seed = seed
-        self.rng = make_rng(seed) if thompson else None
-        self.engine = engine
-        if engine is None and half_life is None:
-            self.models = make_models(n_features, one_hot)
-        elif engine is None:
-            self.models = make_fading(n_features, one_hot, keep)
+        self.rng = make_rng(self.seed) if self.thompson else None
+        if self.engine is None:
+            kind = self.n_features, self.one_hot
+            self.models = make_models(*kind) if half_life is None else make_fading(*kind, keep)
         elif half_life is not None:
             raise ParameterError(
                 f"half_life is {half_life!r}, but a device does not forget; leave out `half_life` or `engine`"
             )
-        elif thompson:
+        elif self.thompson:
             raise ParameterError(
                 "thompson=True needs all users' covariances, which a device does not send; leave out `engine`"
             )
         else:
-            self.models = engine.models(n_features, one_hot)
+            self.models = self.engine.models(self.n_features, self.one_hot)
 
     def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by its neighbourhood's average estimate and bound."""

@@ -26,11 +26,15 @@ from coterie.policies.base.batch import run_one_by_one
 ANONYMOUS = "\0anonymous"  # the name of an anonymous visitor while a payoff is learned
 
 
-def check_calls(kind: type) -> None:
-    """Wrap the methods that `kind` itself defines."""
-    for name, wrapper in (("decide", _deciding), ("learn", _learning), ("add", _adding), ("run", _running)):
-        if name in vars(kind):
-            setattr(kind, name, wrapper(vars(kind)[name]))
+def wrap_methods(kind: type) -> None:
+    """Wrap what is public and defined by `kind` itself: all of it holds the lock, and some of it is checked."""
+    for name, member in list(vars(kind).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, FunctionType):
+            setattr(kind, name, CHECKED.get(name, _holding_the_lock)(member))
+        elif isinstance(member, property) and isinstance(member.fget, FunctionType):
+            setattr(kind, name, property(_holding_the_lock(member.fget), doc=member.__doc__))
 
 
 def has_anonymous(users: Any) -> bool:
@@ -42,44 +46,48 @@ def has_anonymous(users: Any) -> bool:
 
 def _deciding(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def decide(self: Any, user: Hashable, contexts: ActionsLike) -> Any:
-        check_user(user)
-        return method(self, user, contexts)
+    def call(self: Any, user: Hashable, contexts: ActionsLike) -> Any:
+        with self._lock:
+            check_user(user)
+            return method(self, user, contexts)
 
-    return decide
+    return call
 
 
 def _learning(method: Callable[..., int]) -> Callable[..., int]:
     @wraps(method)
-    def learn(self: Any, user: Hashable, context: ActionLike, payoff: float) -> int:
-        check_user(user)
-        _check_not_a_position(self._offered, context)
-        if user is not None:
-            return method(self, user, context, payoff)
-        updated = method(self, ANONYMOUS, context, payoff)
-        with suppress(UserError):  # not every policy has registered it
-            self.drop(ANONYMOUS)
-        return updated
+    def call(self: Any, user: Hashable, context: ActionLike, payoff: float) -> int:
+        with self._lock:
+            check_user(user)
+            _check_not_a_position(self._offered, context)
+            if user is not None:
+                return method(self, user, context, payoff)
+            updated = method(self, ANONYMOUS, context, payoff)
+            with suppress(UserError):  # not every policy has registered it
+                self.drop(ANONYMOUS)
+            return updated
 
-    return learn
+    return call
 
 
 def _adding(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
-    def add(self: Any, user: Hashable) -> None:
+    def call(self: Any, user: Hashable) -> None:
         if user is None:
             raise UserError("user is None, an anonymous visitor, of whom nothing is kept; give an id to add")
-        method(self, user)
+        with self._lock:
+            method(self, user)
 
-    return add
+    return call
 
 
 def _running(method: Callable[..., Outcome]) -> Callable[..., Outcome]:
     @wraps(method)
-    def run(self: Any, batch: Batch) -> Outcome:
-        return run_one_by_one(self, batch) if has_anonymous(batch.users) else method(self, batch)
+    def call(self: Any, batch: Batch) -> Outcome:
+        with self._lock:
+            return run_one_by_one(self, batch) if has_anonymous(batch.users) else method(self, batch)
 
-    return run
+    return call
 
 
 def _check_not_a_position(offered: Any, context: ActionLike) -> None:
@@ -94,17 +102,6 @@ def _check_not_a_position(offered: Any, context: ActionLike) -> None:
         )
 
 
-def take_turns(kind: type) -> None:
-    """Wrap the public methods and properties that `kind` itself defines, so that each holds the policy's lock."""
-    for name, member in list(vars(kind).items()):
-        if name.startswith("_"):
-            continue
-        if isinstance(member, FunctionType):
-            setattr(kind, name, _holding_the_lock(member))
-        elif isinstance(member, property) and isinstance(member.fget, FunctionType):
-            setattr(kind, name, property(_holding_the_lock(member.fget), doc=member.__doc__))
-
-
 def _holding_the_lock(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,3 +109,6 @@ def _holding_the_lock(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
 
     return call
+
+
+CHECKED = {"decide": _deciding, "learn": _learning, "add": _adding, "run": _running}

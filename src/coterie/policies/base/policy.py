@@ -22,7 +22,7 @@ from coterie.models.hierarchy.representation import EffectPart
 from coterie.models.parts import Parts
 from coterie.models.probability import pick
 from coterie.policies.base.batch import Batch, Outcome, read_batch, run_one_by_one
-from coterie.policies.base.calls import check_calls, has_anonymous, take_turns
+from coterie.policies.base.calls import has_anonymous, wrap_methods
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.log_batches import as_batch, read_log
 from coterie.policies.base.parameters import make_rng
@@ -118,8 +118,7 @@ class Policy(ABC):
             return {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "_lock"}
 
     def __init_subclass__(cls) -> None:
-        check_calls(cls)
-        take_turns(cls)
+        wrap_methods(cls)
 
     def read(self, contexts: ActionsLike) -> Actions:
         """Check `contexts`: return a list of ids, an array (candidates, n_features) of vectors, or `Candidates`."""
@@ -404,5 +403,4 @@ def _brief(value: Any) -> str:
     return text or reprlib.repr(value)
 
 
-check_calls(Policy)
-take_turns(Policy)
+wrap_methods(Policy)

@@ -29,20 +29,19 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models.actions import Actions
-from coterie.models.checks import check_count, check_number, check_user
+from coterie.models.checks import check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
-from coterie.models.rows.ridges import Ridges
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.parameters import Alpha, check_alpha
-from coterie.policies.clustering.numbered_users import NumberedUsers
+from coterie.policies.clustering.numbered_users import VectorUsers
 
 HALVINGS = 40  # of the interval that holds the minimum of K
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class BASS(NumberedUsers):
+class BASS(VectorUsers):
     """Decides with all users whose confidence ellipsoids touch this user's, or that of another who decides along.
 
     n_features
@@ -66,21 +65,18 @@ class BASS(NumberedUsers):
     reference = "Cherkaoui, Barlier, Colin 2025: Adaptive sample sharing for multi-agent linear bandits"
     tuned = {"noise": (0.1, 0.3, 1.0), "size": (0.1, 1.0)}  # noqa: RUF012 (never changed)
 
-    n_features: int
     alpha: Alpha = 0.1
     noise: float = 1.0
     size: float = 1.0
     delta: float = 1e-3
 
     def __post_init__(self) -> None:
-        self.n_features: int = check_count("n_features", self.n_features)
+        super().__post_init__()
         self.alpha = check_alpha(self.alpha)
         self.noise, self.size = check_number("noise", self.noise), check_number("size", self.size)
         self.delta = check_number("delta", self.delta)
         if not 0 < self.delta <= 1:
             raise ParameterError(f"delta is {self.delta!r}, expected a probability in (0, 1]")
-        self.user_rows: Ridges = Ridges(self.n_features)
-        self._roster = Roster()
         self._reach = np.zeros(0)  # with room for more users, as below
         self._cut = np.zeros((0, 0), dtype=np.bool_)  # between two users: whether their edge is cut
         self._component = np.zeros(0, dtype=np.int64)
@@ -147,12 +143,8 @@ class BASS(NumberedUsers):
         found[far] = _least(values, np.einsum("nd,nde->ne", gap[far], root @ vectors) ** 2) < 0
         return found
 
-    def add(self, user: Hashable) -> None:
-        """Register a user, with an edge to everybody."""
-        check_user(user)
-        if user in self._roster:
-            return
-        row = self._roster.join(user)
+    def _arrive(self, row: int) -> None:
+        """Connect a user with everybody."""
         self.user_rows.take()
         if row == len(self._reach):
             more = max(16, row)
@@ -161,13 +153,11 @@ class BASS(NumberedUsers):
         self._measure(row)
         self._component = np.zeros(row + 1, dtype=np.int64)  # the newcomer is connected to everybody
 
-    def drop(self, user: Hashable) -> None:
-        """Forget a user, with edges and payoffs; the last row takes the place."""
-        check_user(user)
-        row, last = self._roster.leave(user), len(self._roster)
+    def _leave(self, row: int) -> None:
+        """Forget a user's edges and payoffs."""
         self.user_rows.replace(row)
         for kept in (self._reach, self._cut, self._cut.T):
-            kept[row] = kept[last]
+            kept[row] = kept[len(self._roster)]
         self._connect()
 
     def tensors(self) -> Tensors:

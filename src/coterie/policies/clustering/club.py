@@ -35,7 +35,7 @@ from coterie.arrays import Ints
 from coterie.errors import ParameterError
 from coterie.models import RidgeRows
 from coterie.models.actions import Actions
-from coterie.models.checks import check_flag, check_number, check_user
+from coterie.models.checks import check_flag, check_number
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Club, play_club
@@ -125,18 +125,13 @@ class CLUB(PooledRows):
         """Return the pairs of users that are still connected by an edge."""
         return [(self._roster.names[a], self._roster.names[b]) for a, b in self.graph.edges().tolist()]
 
-    def add(self, user: Hashable) -> None:
-        """Register a user and draw the user's edges."""
-        check_user(user)
-        if user not in self._roster:
-            self._roster.join(user)
-            self.user_rows.take()
-            self.graph.arrive(self.seed_number)
+    def _arrive(self, row: int) -> None:
+        """Draw a user's edges."""
+        self.user_rows.take()
+        self.graph.arrive(self.seed_number)
 
-    def drop(self, user: Hashable) -> None:
-        """Forget a user, with edges and statistics, including those in the component's pool."""
-        check_user(user)
-        row = self._roster.leave(user)
+    def _leave(self, row: int) -> None:
+        """Forget a user's edges and statistics, including those in the component's pool."""
         self.graph.leave(row)
         self.user_rows.replace(row)
 

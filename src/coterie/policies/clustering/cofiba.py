@@ -41,7 +41,7 @@ from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
 from coterie.models.actions import Actions
 from coterie.models.bounds import is_near
-from coterie.models.checks import check_flag, check_number, check_user
+from coterie.models.checks import check_flag, check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
@@ -71,6 +71,7 @@ class COFIBA(RowUsers):
     """
 
     name = "cofiba"
+    keeps_order = True
     reference = "Li, Karatzoglou, Gentile 2016: Collaborative filtering bandits"
 
     alpha2: float = 0.1
@@ -200,22 +201,17 @@ class COFIBA(RowUsers):
             self._cluster = np.append(self._cluster, largest)
         return self._item[key]
 
-    def add(self, user: Hashable) -> None:
-        """Register a user, with edges to some of the others on every layer."""
-        check_user(user)
-        if user not in self._roster:
-            self._user_graph.arrive(self._edge_seed(0))
-            self._roster.join(user)
-            self.user_rows.take()
+    def _arrive(self, row: int) -> None:
+        """Connect a user with some of the others on every layer."""
+        self._user_graph.arrive(self._edge_seed(0))
+        self.user_rows.take()
 
     def _edge_seed(self, graph: int) -> int | None:
         """Return what decides the edges of users (0) or items (1); None if there are edges to all."""
         return None if self.complete else 2 * self.seed_number + graph
 
-    def drop(self, user: Hashable) -> None:
+    def _leave(self, row: int) -> None:
         """Forget a user: payoffs and edges."""
-        check_user(user)
-        row = self._roster.leave_in_order(user)
         self.user_rows.keep(np.delete(np.arange(len(self._roster) + 1), row))
         full = {cluster: self._user_graph.alive(layer) for cluster, layer in self._layers.items()}
         stays = self._user_graph.leave(row)

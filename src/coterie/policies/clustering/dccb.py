@@ -39,7 +39,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.actions import Actions, ActionsLike
-from coterie.models.checks import check_number, check_user
+from coterie.models.checks import check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.ranges import MOST_SET, ROUNDED
 from coterie.models.roster import Roster
@@ -72,6 +72,7 @@ class DCCB(NumberedUsers):
     """
 
     name = "dccb"
+    keeps_order = True
     reference = "Korda, Szörényi, Li 2016: Distributed clustering of linear bandits in peer to peer networks"
 
     n_features: int | None = None
@@ -190,12 +191,8 @@ class DCCB(NumberedUsers):
             self._shared[k].rows = _with_columns(self._shared[k].rows, width)
         self._weights = _with_columns(self._weights, self.sums.widths[1])
 
-    def add(self, user: Hashable) -> None:
-        """Register a user: a peer without data, separated from no other."""
-        check_user(user)
-        if user in self._roster:
-            return
-        self._roster.join(user)
+    def _arrive(self, row: int) -> None:
+        """Make a user a peer without data, separated from no other."""
         more = ((0, 1), (0, 0))
         for k, shared in enumerate(self._shared):
             self._local[k], shared.rows = np.pad(self._local[k], more), np.pad(shared.rows, more)
@@ -205,10 +202,8 @@ class DCCB(NumberedUsers):
         self._buffers.add_peer()
         self._sharers = None
 
-    def drop(self, user: Hashable) -> None:
-        """Forget a user; what has reached other peers stays with them."""
-        check_user(user)
-        row = self._roster.leave_in_order(user)
+    def _leave(self, row: int) -> None:
+        """Forget a peer; what has reached other peers stays with them."""
         for k, shared in enumerate(self._shared):
             self._local[k], shared.rows = (np.delete(a, row, axis=0) for a in (self._local[k], shared.rows))
         self._weights = np.delete(self._weights, row, axis=0)

@@ -14,7 +14,7 @@ go to. The user's own cluster has learned the payoff before the nearest is searc
 than without. Of equally near clusters the user's own is kept, else the first is taken. `thompson` is as in LinUCB.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -24,7 +24,7 @@ from coterie.arrays import Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models import RidgeRows
 from coterie.models.actions import Actions
-from coterie.models.checks import check_count, check_flag, check_user
+from coterie.models.checks import check_count, check_flag
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Clusters, nearest, newcomers_cluster, play_dynucb
@@ -123,21 +123,15 @@ class DynUCB(PooledRows):
         """Return the rows of the user's cluster: the same for every context."""
         return map(int, np.flatnonzero(self._home[: len(self._roster)] == self._cluster_of(row)))
 
-    def add(self, user: Hashable) -> None:
-        """Register a user in a random cluster."""
-        check_user(user)
-        if user in self._roster:
-            return
+    def _arrive(self, row: int) -> None:
+        """Put a user into a random cluster."""
         self._fit()
         self.user_rows.take()
-        cluster = self._cluster_of(-1)
-        self._home[self._roster.join(user)] = cluster
-        self._sizes[cluster] += 1
+        self._home[row] = newcomers_cluster(self.seed_number, row, self.k)
+        self._sizes[self._home[row]] += 1
 
-    def drop(self, user: Hashable) -> None:
-        """Forget a user: the cluster is summed again from the others, so nothing of the user remains."""
-        check_user(user)
-        row = self._roster.leave(user)
+    def _leave(self, row: int) -> None:
+        """Sum the user's cluster again from the others, so that nothing of the user remains."""
         cluster, last = int(self._home[row]), len(self._roster)
         self.user_rows.replace(row)
         self._home[row], self._home[last] = self._home[last], 0

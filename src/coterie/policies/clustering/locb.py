@@ -30,21 +30,21 @@ from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.actions import Actions
 from coterie.models.bounds import certainty
-from coterie.models.checks import check_count, check_number, check_user
+from coterie.models.checks import check_count, check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
 from coterie.models.ranges import MOST_LEARNED, are_covariances
 from coterie.models.roster import Roster
-from coterie.models.rows.ridges import Ridges, packing
+from coterie.models.rows.ridges import packing
 from coterie.policies.base.decision import Basis, Decision
-from coterie.policies.clustering.numbered_users import NumberedUsers
+from coterie.policies.clustering.numbered_users import VectorUsers
 
 DROPPED = -1  # in place of a seed's row
 
 
 @final
 @dataclass(kw_only=True, eq=False, repr=False)
-class LOCB(NumberedUsers):
+class LOCB(VectorUsers):
     """Decides with the cluster that promises most among those around seed users that hold the user.
 
     n_features
@@ -67,17 +67,14 @@ class LOCB(NumberedUsers):
     reference = "Ban, He 2021: Local clustering in contextual multi-armed bandits"
     tuned = {"gamma": (0.1, 0.2, 0.4), "n_seeds": (5, 20, 50)}  # noqa: RUF012 (never changed)
 
-    n_features: int
     n_seeds: int = 20
     gamma: float = 0.2
 
     def __post_init__(self) -> None:
-        self.n_features: int = check_count("n_features", self.n_features)
+        super().__post_init__()
         self.n_seeds = check_count("n_seeds", self.n_seeds)
         self.gamma = check_number("gamma", self.gamma)
-        self.user_rows: Ridges = Ridges(self.n_features)
         self.pools = self.user_rows.sibling()  # a row per seed
-        self._roster = Roster()
         self._left: list[set[int]] = []  # by row: the clusters that the user has left
         self._seeds: list[int] = []  # rows, or DROPPED
 
@@ -142,22 +139,17 @@ class LOCB(NumberedUsers):
                 self.pools.pool(s, self.user_rows, row, 1 if left else -1)
                 self._left[row] ^= {s}
 
-    def add(self, user: Hashable) -> None:
-        """Register a user; the first `n_seeds` become seeds, with a cluster of everybody."""
-        check_user(user)
-        if user in self._roster:
-            return
-        row = self._roster.join(user)
+    def _arrive(self, row: int) -> None:
+        """Make the first `n_seeds` users seeds, with a cluster of everybody."""
         self.user_rows.take()
         self._left.append(set())
         if len(self._seeds) < self.n_seeds:
             self._seeds.append(row)
             self.pools.pool_all(self.pools.take(), self.user_rows, np.arange(row))
 
-    def drop(self, user: Hashable) -> None:
+    def _leave(self, row: int) -> None:
         """Forget a user; what clusters learned from the user stays."""
-        check_user(user)
-        row, last = self._roster.leave(user), len(self._roster)
+        last = len(self._roster)
         self.user_rows.replace(row)
         self._left[row] = self._left[last]
         del self._left[last]

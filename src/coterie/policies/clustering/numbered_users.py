@@ -2,15 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from numpy.random import Generator
 
 from coterie.arrays import Ints
 from coterie.models import RidgeRows, make_rows
 from coterie.models.actions import ActionLike, Actions, ActionsLike
-from coterie.models.checks import check_user, read_payoff
+from coterie.models.checks import check_count, check_user, read_payoff
 from coterie.models.roster import Roster
+from coterie.models.rows.ridges import Ridges
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.parameters import Alpha, check_alpha, scale_at
 from coterie.policies.base.policy import Policy
@@ -20,6 +22,9 @@ class NumberedUsers(Policy):
     """Checks the input and finds the user's row; the methods below say what is done with it. Row -1 is unknown."""
 
     finds_neighbours = True
+    keeps_order: ClassVar[bool] = (
+        False  # when a user leaves, later rows move up, else the last takes the place
+    )
     alpha: Alpha = 0.0  # of policies whose bound is another
     user_rows: RidgeRows
     _roster: Roster
@@ -35,6 +40,14 @@ class NumberedUsers(Policy):
     @abstractmethod
     def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Learn the payoff of the first of checked `contexts`, for a known user."""
+
+    @abstractmethod
+    def _arrive(self, row: int) -> None:
+        """Give a new user's row what an untrained user has. The row is the last one."""
+
+    @abstractmethod
+    def _leave(self, row: int) -> None:
+        """Forget what is known of a row; the roster is without its user already."""
 
     @abstractmethod
     def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
@@ -61,9 +74,32 @@ class NumberedUsers(Policy):
         names = [self._roster.names[r] for r in self._deciding_together(row, contexts)]
         return names if row >= 0 else [*names, user]
 
+    def add(self, user: Hashable) -> None:
+        check_user(user)
+        if user not in self._roster:
+            self._arrive(self._roster.join(user))
+
+    def drop(self, user: Hashable) -> None:
+        check_user(user)
+        leave = self._roster.leave_in_order if self.keeps_order else self._roster.leave
+        self._leave(leave(user))
+
     @property
     def users(self) -> Sequence[Hashable]:
         return list(self._roster.names)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class VectorUsers(NumberedUsers):
+    """Has a row of ridge regression over vectors per user."""
+
+    n_features: int
+    user_rows: Ridges = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.n_features: int = check_count("n_features", self.n_features)
+        self.user_rows = Ridges(self.n_features)
+        self._roster = Roster()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

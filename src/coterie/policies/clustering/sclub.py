@@ -21,7 +21,7 @@ the oldest that fits; other pairs were compared when they changed. A newcomer jo
 unknown user decides with it. Dropping a user removes the user's statistics: the cluster is summed again.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -32,7 +32,7 @@ from coterie.errors import FileError
 from coterie.models import RidgeRows
 from coterie.models.actions import Actions
 from coterie.models.bounds import certainty
-from coterie.models.checks import check_number, check_user
+from coterie.models.checks import check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import ROUNDING
 from coterie.models.roster import Roster
@@ -127,7 +127,7 @@ class SCLUB(PooledRows):
         old, new = self._home[row], self._found()
         self.pools.pool(old, self.user_rows, row, -1)
         self.pools.pool(new, self.user_rows, row)
-        self._leave(row)
+        self._withdraw(row)
         self._enter(row, new)
 
     def _merge(self, c: int, t: int) -> None:
@@ -165,7 +165,7 @@ class SCLUB(PooledRows):
         self._clusters[c].add(row)
         self._unchecked[c] += row not in self._checked
 
-    def _leave(self, row: int) -> None:
+    def _withdraw(self, row: int) -> None:
         c = self._home[row]
         self._clusters[c].remove(row)
         self._unchecked[c] -= row not in self._checked
@@ -191,24 +191,18 @@ class SCLUB(PooledRows):
         """Return the rows of the user's cluster: the same for every context."""
         return sorted(self._clusters.get(self._cluster_of(row), ()))
 
-    def add(self, user: Hashable) -> None:
-        """Register a user in the oldest cluster."""
-        check_user(user)
-        if user in self._roster:
-            return
-        row = self._roster.join(user)
+    def _arrive(self, row: int) -> None:
+        """Put a user into the oldest cluster."""
         self.user_rows.take()
         self._home.append(-1)
         c = next(iter(self._clusters)) if self._clusters else self._found()
         self._enter(row, c)
         self._note(c)
 
-    def drop(self, user: Hashable) -> None:
-        """Forget a user: the cluster is summed again from the others, so nothing of the user remains."""
-        check_user(user)
-        row = self._roster.leave(user)
+    def _leave(self, row: int) -> None:
+        """Sum the user's cluster again from the others, so that nothing of the user remains."""
         c, last = self._home[row], len(self._home) - 1
-        self._leave(row)
+        self._withdraw(row)
         self.user_rows.replace(row)
         moved = self._home.pop()
         if row != last:
