@@ -28,7 +28,7 @@ from coterie.errors import (
     ServiceError,
     UnavailableError,
     UserError,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from coterie.client import AsyncClient, Client, Ranked
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         Random,
         SparseCAB,
         load,
-    )
+    )  # fmt: skip
 
     # Not imported, not even for types: the rooms below must not come to know those above through this one.
     evaluate: Callable[..., Any]
@@ -68,50 +68,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "BASS",
-    "CAB",
-    "CLUB",
-    "COFIBA",
-    "DCCB",
-    "LOCB",
-    "MCNB",
-    "SCLUB",
-    "VW",
-    "Action",
-    "AsyncClient",
-    "Batch",
-    "Candidates",
-    "Client",
-    "CoLin",
-    "ContextError",
-    "CoterieError",
-    "Decision",
-    "DynUCB",
-    "FileError",
-    "GOBLin",
-    "HierTS",
-    "Hierarchical",
-    "LinUCB",
-    "MissingExtraError",
-    "NoAnswerError",
-    "NumberError",
-    "ParameterError",
-    "PayoffError",
-    "Policy",
-    "Random",
-    "Ranked",
-    "ServiceError",
-    "SparseCAB",
-    "UnavailableError",
-    "UserError",
-    "__version__",
-    "evaluate",
-    "load",
-    "open_interactions",
-    "open_log",
-    "replay",
-    "sparse_recovery",
-]
+    "BASS", "CAB", "CLUB", "COFIBA", "DCCB", "LOCB", "MCNB", "SCLUB", "VW", "Action", "AsyncClient", "Batch",
+    "Candidates", "Client", "CoLin", "ContextError", "CoterieError", "Decision", "DynUCB", "FileError",
+    "GOBLin", "HierTS", "Hierarchical", "LinUCB", "MissingExtraError", "NoAnswerError", "NumberError",
+    "ParameterError", "PayoffError", "Policy", "Random", "Ranked", "ServiceError", "SparseCAB",
+    "UnavailableError", "UserError", "__version__", "evaluate", "load", "open_interactions", "open_log",
+    "replay", "sparse_recovery",
+]  # fmt: skip
 
 # Where the names come from that are not policies.
 HOMES = {

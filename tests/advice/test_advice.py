@@ -20,7 +20,7 @@ from coterie.advice.groups import count_groups, split_line
 from coterie.advice.page import write_advice
 from coterie.advice.records import Records, make_records, read_log
 from coterie.advice.sharing import concordance, measure_sharing
-from coterie.advice.standings import Learner, Standing, rank_policies, recommend
+from coterie.advice.standings import HeldOutLearner, Standing, rank_policies, recommend
 from coterie.cli.app import app
 from coterie.data import DenseWorld, OneHotWorld, Round
 from coterie.errors import FileError, ParameterError
@@ -220,7 +220,7 @@ def test_standings_by_hand() -> None:
 @pytest.mark.parametrize("featured", [False, True])
 def test_a_learner_predicts_what_the_policy_would(featured: bool) -> None:
     records = strangers(n_users=4, per_user=5) if featured else one_hot(2, 0.5, 40)
-    learner = Learner(records)
+    learner = HeldOutLearner(records)
     learner.add(np.arange(12))
     learner.add(np.arange(0))
     policy = Hierarchical(n_features=5) if featured else Hierarchical(one_hot=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coterie import Hierarchical
-from coterie.bench.crowd import FEATURES, ITEMS, Crowd, name
+from coterie.bench.rounds import FEATURES, ITEMS, RandomVisits, name
 from coterie.bench.suites.hierarchical import PART, Plain, against_cab, against_vw, seconds_by_part
 from coterie.bench.suites.hierarchical_growth import (
     Slowest,
@@ -25,7 +25,7 @@ def silent(_: str) -> None:
 
 
 def test_a_crowd_clicks_more_on_what_its_users_like() -> None:
-    crowd = Crowd(seed=3)
+    crowd = RandomVisits(seed=3)
     batch = crowd.batch(np.zeros(4000, dtype=np.int64), 2)
     assert (batch.items.shape, batch.candidates.shape) == ((ITEMS, FEATURES), (4000, 2))
     assert set(batch.users) == {name(0)} == {"user-0000000"}
@@ -51,7 +51,7 @@ def test_speed_is_compared_with_the_package_and_told_of_our_loop() -> None:
 
 
 def test_every_user_joins_with_one_payoff_and_rounds_are_timed_with_a_trial() -> None:
-    crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
+    crowd, policy = RandomVisits(), Hierarchical(n_features=FEATURES)
     fill(policy, crowd, 150, silent)
     assert (len(policy.users), policy.learned) == (150, 150)
     assert seconds_of_a_round(policy, crowd) > 0
@@ -61,7 +61,7 @@ def test_every_user_joins_with_one_payoff_and_rounds_are_timed_with_a_trial() ->
 
 
 def test_single_calls_go_through_the_ends_of_three_passes() -> None:
-    crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
+    crowd, policy = RandomVisits(), Hierarchical(n_features=FEATURES)
     fill(policy, crowd, 40, silent)
     found = slowest_calls(policy, crowd, silent, calls=60)
     assert min(found) > 0
@@ -72,8 +72,8 @@ def test_single_calls_go_through_the_ends_of_three_passes() -> None:
 
 
 def test_newcomers_are_timed() -> None:
-    policy = Hierarchical(n_features=Crowd().items.shape[1])
-    assert slowest_newcomer(policy, Crowd(), 40) > 0
+    policy = Hierarchical(n_features=RandomVisits().items.shape[1])
+    assert slowest_newcomer(policy, RandomVisits(), 40) > 0
     assert len(policy.users) == 40
 
 
@@ -90,6 +90,6 @@ def test_growth_is_an_exponent_and_a_slow_call_breaks_its_limit() -> None:
 
 def test_the_package_plays_the_same_rounds() -> None:
     pytest.importorskip("vowpalwabbit")
-    batch = Crowd().batch(np.arange(6), 3)
+    batch = RandomVisits().batch(np.arange(6), 3)
     assert Plain(batch).seconds(batch) > 0
     assert len(seconds_by_part(Hierarchical(n_features=FEATURES), [batch, batch])) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coterie.bench.measuring import Row
+from coterie.bench.measuring import Measured
 from coterie.cli import main
 from coterie.cli.app import COMMANDS, app, read_command
 from coterie.cli.shared.options import read_settings_given, split_settings
@@ -90,7 +90,7 @@ def test_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     from rich.console import Console
 
     Console().print(result_table("music-and-news: 10,000 rounds", head, body))
-    row = Row("decisions", "MovieLens, lists that repeat", 0.3333, "of a random choice's regret",
+    row = Measured("decisions", "MovieLens, lists that repeat", 0.3333, "of a random choice's regret",
               "0.388, Vowpal Wabbit's best of five (--squarecb --gamma_scale 1000)", 0.859, "< 1", True)  # fmt: skip
     bench._print([row])
     assert call(monkeypatch, "policies") == 0

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from coterie.data.published import catalogue, download
-from coterie.data.published.catalogue import File, Source, check
+from coterie.data.published.catalogue import File, PublishedSource, check
 from coterie.errors import FileError, ParameterError
 
 CONTENT = b"id\tvalue\n1\trock\n2\tnull\n"
-TOY = Source(
+TOY = PublishedSource(
     "a toy",
     ("toy",),
     (File("tags.dat", 2, hashlib.sha256(CONTENT).hexdigest()), File("rows.dat", 3)),
@@ -71,7 +71,9 @@ def test_archive_is_fetched_checked_and_not_fetched_again(
     address, answers = server
     answers["/toy.zip"] = archive(WHOLE)
     heard: list[int] = []
-    files = download.get("toy", tmp_path, url=f"{address}/toy.zip", told=lambda done, _: heard.append(done))
+    files = download.get(
+        "toy", tmp_path, url=f"{address}/toy.zip", on_progress=lambda done, _: heard.append(done)
+    )
     assert [path.name for path in files] == ["tags.dat", "rows.dat"]
     assert files[0].read_bytes() == CONTENT  # lines end in LF now
     assert heard[-1] == len(answers["/toy.zip"])

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.data.blocks import draw_distinct, rounds_of
 from coterie.data.published.delicious import delicious
 from coterie.data.published.labelled import Labelled, _grow
 from coterie.data.published.lastfm import lastfm
+from coterie.data.rounds import draw_distinct, rounds_of
 from coterie.errors import FileError, ParameterError
 from tests.miniature import real_data, write, write_lastfm
 

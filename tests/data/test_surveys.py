@@ -16,7 +16,7 @@ import pytest
 from coterie.data.datasets import open_dataset, part_of
 from coterie.data.published import download, packages
 from coterie.data.published.baskets import Baskets
-from coterie.data.published.catalogue import SOURCES, File, Source
+from coterie.data.published.catalogue import SOURCES, File, PublishedSource
 from coterie.data.published.choices import Choices
 from coterie.data.published.classified import prompts
 from coterie.data.published.download import get
@@ -313,7 +313,7 @@ def test_files_are_taken_out_of_a_package_by_name_and_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = "f2ca1bb6c7e907d06dafe4687e579fce76b37e4e93b7605022da52e6ccc26fd2"  # of "test\n"
-    known = Source(
+    known = PublishedSource(
         "Some", ("some",), tuple(File(f"{k}.csv", None, digest) for k in "abc"), package="some==1.0"
     )
     monkeypatch.setitem(SOURCES, "some", known)
@@ -347,7 +347,9 @@ def test_files_are_taken_out_of_a_debian_package_as_they_are(
     for name, part in parts.items():
         deb += name.ljust(48) + str(len(part)).encode().ljust(10) + b"`\n" + part + b"\n" * (len(part) % 2)
     (tmp_path / "some.deb").write_bytes(deb)
-    monkeypatch.setitem(SOURCES, "some", Source("Some", ("some",), (File("some.rda"),), package="r-some"))
+    monkeypatch.setitem(
+        SOURCES, "some", PublishedSource("Some", ("some",), (File("some.rda"),), package="r-some")
+    )
     monkeypatch.setattr(download, "download", lambda package, folder: tmp_path / "some.deb")
     [path] = get("some", tmp_path)
     assert path.read_bytes() == content

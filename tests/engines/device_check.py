@@ -7,9 +7,9 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.bench.device import JointWorld, make_world
-from coterie.engines.cuda import Blocks
+from coterie.engines.cuda import UserBlocks
 from coterie.engines.device import find_device
-from coterie.engines.runs import Runs
+from coterie.engines.runs import JointRuns
 from coterie.models import View
 from coterie.models.protocol import ROUNDING, TIE
 
@@ -77,7 +77,7 @@ def check(device: Any, rounds: int = 2_000, users: int = 300) -> str:
 def check_blocks(device: Any, world: JointWorld, users: int) -> int:
     """Play one run round by round; return in how many rounds more than one user was updated."""
     plain = Plain(users, world.table.shape[1], 0.05, 0.4, ROUNDING, TIE)
-    blocks = Blocks(world.table.shape[1], device, 128)
+    blocks = UserBlocks(world.table.shape[1], device, 128)
     blocks.reserve(users)
     row_of: dict[int, int] = {}
     shared = 0
@@ -113,7 +113,7 @@ def check_runs(device: Any, world: JointWorld, users: int) -> int:
     """Play several runs side by side."""
     rounds, runs = world.rounds.users.shape
     alpha, gamma = np.array([0.0, 0.02, 0.05, 0.2])[:runs], np.array([0.2, 0.2, 0.4, 0.2])[:runs]
-    models = Runs(device, alpha.tolist(), gamma.tolist(), users, world.table.shape[1], rounds)
+    models = JointRuns(device, alpha.tolist(), gamma.tolist(), users, world.table.shape[1], rounds)
     played = models.play_joint(world.rounds, np.zeros(runs, np.int32), world.table)
     choice, updated = played.choice, played.updated
     for run in range(runs):

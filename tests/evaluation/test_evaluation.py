@@ -29,9 +29,8 @@ from coterie.evaluation import (
     evaluate,
     write_evaluation,
 )
-from coterie.evaluation.estimates import METHODS, sums
+from coterie.evaluation.estimates import METHODS, clopper_pearson_interval, sums
 from coterie.evaluation.evidence import weigh
-from coterie.evaluation.intervals import clopper_pearson_interval
 from coterie.evaluation.reward_model import Calibration
 from coterie.evaluation.verdict import is_ahead
 from coterie.evaluation.words import headline, lead, number_format

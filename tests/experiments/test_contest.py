@@ -10,7 +10,16 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.report.contest_figure import save_contest
-from coterie.experiments.study.contest import BEGIN, END, Line, Score, columns, put_into, read_contest, table
+from coterie.experiments.study.contest import (
+    BEGIN,
+    END,
+    ContestLine,
+    ContestScore,
+    columns,
+    put_into,
+    read_contest,
+    table,
+)
 from coterie.experiments.study.overall import ahead, first_page, is_clearly_behind, judge, where_not, words
 from coterie.experiments.study.overall import table as overall_table
 from tests.cli.test_cli_reproduce import call
@@ -293,16 +302,18 @@ def test_if_nothing_can_be_played_that_is_an_error(
     assert "no game could be played" in told
 
 
-def line(title: str, is_log: bool = False, **runs: list[float]) -> Line:
+def line(title: str, is_log: bool = False, **runs: list[float]) -> ContestLine:
     """Return a line with the results of each run."""
     scores = {
-        name: Score(name.upper(), float(np.mean(own)), float(np.std(own, ddof=1)), "features", "", tuple(own))
+        name: ContestScore(
+            name.upper(), float(np.mean(own)), float(np.std(own, ddof=1)), "features", "", tuple(own)
+        )
         for name, own in runs.items()
     }
-    return Line(title, is_log, 1000, len(next(iter(runs.values()))), scores)
+    return ContestLine(title, is_log, 1000, len(next(iter(runs.values()))), scores)
 
 
-def games(n: int = 12) -> list[Line]:
+def games(n: int = 12) -> list[ContestLine]:
     """Hierarchical is first in all games but two, CLUB second and RAN last; VW plays only one."""
     found = []
     for k in range(n):

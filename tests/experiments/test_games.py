@@ -18,7 +18,7 @@ from coterie.data import WORLDS
 from coterie.data.datasets import DATASETS
 from coterie.data.rounds import Round
 from coterie.errors import FileError
-from coterie.evaluation.verdict import FIRST_RUNS, Runs, is_ahead, level_at
+from coterie.evaluation.verdict import FIRST_RUNS, RunRegrets, is_ahead, level_at
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.run.runs import EVERYBODY
 from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, TWINS, players
@@ -173,7 +173,7 @@ def test_with_shuffled_payoffs_hardly_any_winner_is_named(monkeypatch: pytest.Mo
         games = [list(pieces(spec, place)) for spec in specs]
         for first in range(0, 6 * FIRST_RUNS, FIRST_RUNS):
             seeds = range(first, first + FIRST_RUNS)
-            found = [Runs(np.array([own[seed % len(own)](seed) for seed in seeds])) for own in games]
+            found = [RunRegrets(np.array([own[seed % len(own)](seed) for seed in seeds])) for own in games]
             best, *others = sorted(found, key=lambda runs: float(runs.regrets.sum()))
             named += is_ahead(best, others, level=level_at(FIRST_RUNS))
             n_compared += 1

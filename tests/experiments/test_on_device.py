@@ -25,7 +25,7 @@ from tests.miniature import write_lastfm
 
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
-from coterie.engines.runs import Runs  # noqa: E402
+from coterie.engines.runs import JointRuns  # noqa: E402
 from coterie.experiments.run import on_device  # noqa: E402
 
 CPU = jax.devices("cpu")[0]
@@ -137,7 +137,7 @@ def test_an_error_of_the_device_stops_all_and_is_told(
     def full(*_: Any) -> None:
         raise MemoryError("the device is full")
 
-    monkeypatch.setattr(Runs, "play", full)
+    monkeypatch.setattr(JointRuns, "play", full)
     with pytest.raises(MemoryError, match="the device is full"):
         record_all(tasks(data, tmp_path, *SPECS), workers=on_device.on_device(CPU))
 
@@ -147,7 +147,7 @@ def test_runs_of_different_lengths_lists_and_logs_are_played_together() -> None:
     rng = np.random.default_rng(0)
     alpha, gamma = (0.05, 0.2, 0.0), (3.0, 2.0, 0.2)
     policies = [CAB(n_features=3, alpha=a, gamma=g) for a, g in zip(alpha, gamma, strict=True)]
-    runs = Runs(CPU, alpha, gamma, 9, 3, 1_000)
+    runs = JointRuns(CPU, alpha, gamma, 9, 3, 1_000)
     tables = [rng.normal(size=(20, 3)) / 9 for _ in alpha]
     learned, shared, left_out = [0] * 3, 0, 0
     for lengths in ((40, 25, 30), (10, 300, 5), (20, 0, 20)):

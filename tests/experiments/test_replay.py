@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from coterie import CAB, CoterieError, LinUCB, Policy, Random
-from coterie.bench.click_log import Clicks
-from coterie.bench.direct import Direct
+from coterie.bench.direct import DirectLoop
+from coterie.bench.rounds import Clicks
 from coterie.experiments import Replay, replay
 from coterie.policies.base.batch import Batch, run_one_by_one
 from tests.naive import DirectCAB
@@ -82,11 +82,11 @@ def test_users_of_any_kind_and_parts_of_any_size_give_the_same(
 def test_the_benchmarks_direct_loop_chooses_the_same(alpha: float) -> None:
     """From the start, and from what a policy knows: so that the benchmark compares like with like."""
     world = Clicks(60, 12, 5)
-    policy, direct = CAB(one_hot=True, alpha=alpha, gamma=0.2), Direct.of(60, 12)
+    policy, direct = CAB(one_hot=True, alpha=alpha, gamma=0.2), DirectLoop.of(60, 12)
     for log in world.records(4000, part=1000):
         assert replay(policy, *log).choice.tolist() == direct.replay(log, alpha, 0.2).tolist()
     (log,) = world.records(1000, seed=9)
-    again = Direct.of_policy(policy, 60, 12)
+    again = DirectLoop.of_policy(policy, 60, 12)
     assert direct.active.tolist() == again.active.tolist()
     assert again.replay(log, alpha, 0.2).tolist() == replay(policy, *log).choice.tolist()
 

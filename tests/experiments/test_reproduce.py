@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from coterie.data import WORLDS
-from coterie.data.datasets import Part, open_dataset, part_of
+from coterie.data.datasets import DatasetPart, open_dataset, part_of
 from coterie.data.published import dealt
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.twins import twin
@@ -60,7 +60,7 @@ def test_recorded_part_goes_on_where_it_was_interrupted(
     music: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealt, "STEP", 20)  # so that there are several commits, at 60, 120, 180 and 240
-    run = Run.of(parse_spec("cab:alpha=0.1"), Part(music, 60), 1, 240)
+    run = Run.of(parse_spec("cab:alpha=0.1"), DatasetPart(music, 60), 1, 240)
     record(run, tmp_path / "whole.parquet", every=50)
 
     def stop(done: int) -> None:
@@ -78,7 +78,7 @@ def test_recorded_part_goes_on_where_it_was_interrupted(
 
 
 def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> None:
-    part = Part(music, 60)
+    part = DatasetPart(music, 60)
     again = make_world(json.loads(json.dumps(part.parameters())))
     whole = list(music.rounds(300, 2))[60:]
     rest = list(again.rounds(240, 2))
@@ -87,7 +87,7 @@ def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> N
         a.user == b.user and np.array_equal(a.contexts.features, b.contexts.features)
         for a, b in zip(whole, rest, strict=True)
     )
-    log = Part(twin("tuenti", **TWIN), 100)
+    log = DatasetPart(twin("tuenti", **TWIN), 100)
     other: Any = make_world(log.parameters())
     ours, theirs = next(log.blocks(50, 1)), next(other.blocks(50, 1))
     assert np.array_equal(ours.candidates, theirs.candidates)
@@ -262,7 +262,7 @@ def test_settings_that_cannot_be(music: Any, tmp_path: Path) -> None:
 def test_friends_in_the_data_are_a_graph_for_policies(music: Any) -> None:
     ring = sorted({(min(a, b), max(a, b)) for a, b in zip(range(10, 22), [*range(11, 22), 10], strict=True)})
     assert music.friends() == ring
-    part = Part(music, 20)
+    part = DatasetPart(music, 20)
     run = Run.of(parse_spec("gob-lin:graph=friends"), part, 0, 30)
     assert (
         run.parameters["graph"] == "friends"

@@ -11,9 +11,9 @@ import pytest
 from coterie.evaluation.verdict import (
     FIRST_RUNS,
     LEVEL,
+    ClickRate,
     Kept,
-    Rate,
-    Runs,
+    RunRegrets,
     can_show,
     chance_of_best,
     is_ahead,
@@ -83,7 +83,7 @@ def test_nothing_kept_says_nothing_and_little_kept_too_little() -> None:
     assert not is_ahead(few, [many])  # 20 kept records
 
 
-def coin_flips(rng: np.random.Generator, n_policies: int, pays: float) -> list[Rate]:
+def coin_flips(rng: np.random.Generator, n_policies: int, pays: float) -> list[ClickRate]:
     """Let each policy keep a tenth of 3,000 coin flips in each of three runs; some records they keep together."""
     payoffs = (rng.random(3000) < pays).astype(float)
     common = [rng.random(3000) < 0.05 for _ in range(3)]
@@ -122,8 +122,8 @@ def test_a_policy_that_pays_twice_as_much_is_named() -> None:
     assert chance_of_best(better, [worse], n_hidden=4) == pytest.approx(3 * chance_of_best(better, [worse]))
 
 
-def runs(*regrets: float) -> Runs:
-    return Runs(np.array(regrets))
+def runs(*regrets: float) -> RunRegrets:
+    return RunRegrets(np.array(regrets))
 
 
 def test_a_lead_over_runs_by_hand() -> None:
@@ -140,9 +140,9 @@ def test_a_lead_over_runs_by_hand() -> None:
 def test_nine_runs_are_the_fewest_that_can_show_anything() -> None:
     assert [n for n in range(1, 50) if can_show(n)] == list(range(9, 50))
     assert [level_at(n) / LEVEL for n in (9, 10, 19, 20, 39, 40)] == [0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
-    none, one = Runs(np.zeros(8)), Runs(np.ones(8))
+    none, one = RunRegrets(np.zeros(8)), RunRegrets(np.ones(8))
     assert not is_ahead(none, [one], level=level_at(8))
-    assert is_ahead(Runs(np.zeros(9)), [Runs(np.ones(9))], level=level_at(9))
+    assert is_ahead(RunRegrets(np.zeros(9)), [RunRegrets(np.ones(9))], level=level_at(9))
 
 
 def test_many_runs_are_judged_by_random_signs() -> None:
@@ -150,8 +150,8 @@ def test_many_runs_are_judged_by_random_signs() -> None:
     rng = np.random.default_rng(3)
     noise = rng.normal(size=24)
     leads = (noise - noise.mean()) / noise.std() + 1
-    assert Runs(np.zeros(24)).chance_over(Runs(leads)) < 1e-4
-    half = Runs(np.zeros(24)).chance_over(Runs(leads - 0.75))  # 0.25·√24 = 1.22 standard errors
+    assert RunRegrets(np.zeros(24)).chance_over(RunRegrets(leads)) < 1e-4
+    half = RunRegrets(np.zeros(24)).chance_over(RunRegrets(leads - 0.75))  # 0.25·√24 = 1.22 standard errors
     assert half == pytest.approx(0.12, abs=0.03)
 
 
@@ -169,7 +169,9 @@ KINDS = {
 def names_a_winner(regrets: np.ndarray) -> bool:
     """Return whether a comparison names a winner: after 10 runs, or, if not, after 20."""
     for n in (FIRST_RUNS, 2 * FIRST_RUNS):
-        first, *others = sorted((Runs(row[:n]) for row in regrets), key=lambda one: float(one.regrets.sum()))
+        first, *others = sorted(
+            (RunRegrets(row[:n]) for row in regrets), key=lambda one: float(one.regrets.sum())
+        )
         if is_ahead(first, others[:1], level=level_at(n)) and is_ahead(first, others, level=level_at(n)):
             return True
     return False
@@ -190,7 +192,9 @@ def test_of_300_comparisons_of_equal_policies_at_most_nine_name_a_winner(n_polic
     """A quick version of the slow test: nine is 3.5 errors more than three. Seeds are fixed."""
     rng = np.random.default_rng(n_policies)
     drawn = [KINDS["some runs fail"](rng, n_policies, FIRST_RUNS) for _ in range(300)]
-    sorted_ = [sorted((Runs(row) for row in one), key=lambda run: float(run.regrets.sum())) for one in drawn]
+    sorted_ = [
+        sorted((RunRegrets(row) for row in one), key=lambda run: float(run.regrets.sum())) for one in drawn
+    ]
     assert sum(is_ahead(first, others, level=level_at(FIRST_RUNS)) for first, *others in sorted_) <= 9
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import coterie
 from coterie import Action, Candidates, LinUCB
-from coterie.data.blocks import rounds_of
-from coterie.data.rounds import Round
+from coterie.data.rounds import Round, rounds_of
 from coterie.errors import ContextError
 from coterie.experiments.run.batches import play_blocks
 from coterie.experiments.run.play import _as_batch, play

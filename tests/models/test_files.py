@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 import coterie
 from coterie import CAB, LinUCB
 from coterie.errors import FileError, ParameterError
-from coterie.models.files import State, read_file, write_file
+from coterie.models.files import PolicyState, read_file, write_file
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def test_a_file_of_an_earlier_version_has_no_checksum_and_is_read(saved: Path) -
 
 def test_tensors_of_any_shape_have_a_checksum(tmp_path: Path) -> None:
     tensors = {"none": np.zeros((0, 3)), "flag": np.array([True]), "one": np.array(2.5), "few": np.eye(2)}
-    write_file(tmp_path / "m", "any", State({}, {}, tensors))
+    write_file(tmp_path / "m", "any", PolicyState({}, {}, tensors))
     assert read_file(tmp_path / "m", "any").tensors.keys() == tensors.keys()
-    write_file(tmp_path / "n", "any", State({}, {}, {}))
+    write_file(tmp_path / "n", "any", PolicyState({}, {}, {}))
     assert read_file(tmp_path / "n", "any").tensors == {}
 
 

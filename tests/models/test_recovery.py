@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import coterie
 from coterie import sparse_recovery
 from coterie.errors import ContextError, ParameterError
-from coterie.models.users.recovery import Method, Rows, expansion, largest, recover
+from coterie.models.users.recovery import Method, RowProducts, expansion, largest, recover
 from tests.naive import exhaustive_search, objective, two_stage
 
 METHODS: list[Method] = ["cosamp", "subspace-pursuit"]
@@ -103,7 +103,7 @@ class CountedRows:
     """Rows that count the steps: each asks once for the columns of the support."""
 
     def __init__(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-        self.rows = Rows(X, y)
+        self.rows = RowProducts(X, y)
         self.total, self.pull, self.block = self.rows.total, self.rows.pull, self.rows.block
         self.steps = 0
 

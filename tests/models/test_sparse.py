@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from coterie import SparseCAB
 from coterie.errors import FileError
 from coterie.models.files import Tensors
-from coterie.models.users.history import History, Kept
-from coterie.models.users.records import CHUNK, Records
-from coterie.models.users.recovery import Rows, recover
+from coterie.models.users.history import History, KeptFeatures
+from coterie.models.users.records import CHUNK, RecordStore
+from coterie.models.users.recovery import RowProducts, recover
 from coterie.models.users.sparse import Sparse
 from tests.worlds import unit_vectors
 
@@ -42,7 +42,7 @@ def test_sums_that_were_kept_equal_sums_computed_afresh_to_the_last_bit(
     rng = np.random.default_rng(seed)
     d, rounds = 15, 40
     X, y = unit_vectors(rng, rounds, d), rng.uniform(-1, 1, rounds)
-    records = Records(d)
+    records = RecordStore(d)
     busy, idle = History(records, n_columns, n_block), History(records, d, d)
     for x, payoff in zip(X, y.tolist(), strict=True):
         number = records.put(x, payoff, 2)
@@ -66,7 +66,7 @@ def test_sums_that_were_kept_equal_sums_computed_afresh_to_the_last_bit(
 def test_a_history_gives_the_recovery_what_the_rows_would() -> None:
     rng = np.random.default_rng(0)
     d, s, extra = 60, 3, 6
-    records = Records(d)
+    records = RecordStore(d)
     history = History(records, 2 * s, 2 * (s + extra))
     support = np.array([], dtype=np.int64)
     X, y = unit_vectors(rng, 2 * CHUNK + 10, d), rng.uniform(-1, 1, 2 * CHUNK + 10)
@@ -74,14 +74,14 @@ def test_a_history_gives_the_recovery_what_the_rows_would() -> None:
         history.learn(records.put(x, payoff, 1), x, payoff)
         found = recover(history, s, extra, support)
         if t % 10 == 0:
-            direct = recover(Rows(X[: t + 1], y[: t + 1]), s, extra, support)
+            direct = recover(RowProducts(X[: t + 1], y[: t + 1]), s, extra, support)
             assert found.support.tolist() == direct.support.tolist()
             assert found.weights == pytest.approx(direct.weights, abs=1e-12)
         support = found.support
 
 
 def test_the_feature_not_asked_for_longest_makes_room() -> None:
-    kept = Kept(3)
+    kept = KeptFeatures(3)
     assert kept.place(np.array([5, 7])) == ([0, 1], [0, 1])
     assert kept.place(np.array([5, 9])) == ([0, 2], [2])
     assert kept.place(np.array([1, 5])) == ([1, 0], [1])  # 7 left

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.advice.fitted import Fitted
 from coterie.advice.records import Records, shuffled
-from coterie.advice.standings import WORTH, Learner, Standing, rank_policies
+from coterie.advice.standings import WORTH, HeldOutLearner, Standing, rank_policies
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 
@@ -120,7 +120,7 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
     held_out = rank >= per_user[users] - per_user[users] // 2
     ours = np.isin(users, chosen)
     asked = _asked(records, order, users, held_out & ours, chosen)[:MOST_ASKED]
-    fitted, learner = Fitted(records), Learner(records)
+    fitted, learner = Fitted(records), HeldOutLearner(records)
     scores = np.zeros((len(asked), 3 + len(ALPHAS), len(sizes)))
     learned = 0
     for column, size in enumerate(sizes):

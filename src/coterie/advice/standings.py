@@ -78,7 +78,7 @@ def recommend(standings: Sequence[Standing]) -> str:
 
 
 @final
-class Learner:
+class HeldOutLearner:
     """Hierarchical on a log: it learns some of the records and predicts others."""
 
     def __init__(self, records: Records) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from coterie import __version__
-from coterie.bench.measuring import Row
+from coterie.bench.measuring import Measured
 from coterie.errors import ParameterError
 
 SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup")
 BY_NAME = ("cuda",)  # only where they are named: they need a GPU
 
 
-def run_suites(names: list[str], quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def run_suites(names: list[str], quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Yield the rows of the named suites, or of all of them, as they are measured."""
     for name in names:
         if name not in (*SUITES, *BY_NAME):
@@ -47,7 +47,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def write_rows(rows: list[Row], path: Path) -> None:
+def write_rows(rows: list[Measured], path: Path) -> None:
     """Write rows as a JSON list."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([row._asdict() for row in rows], indent=2) + "\n")

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.engines.cuda import Blocks
-from coterie.engines.device import Columns
-from coterie.engines.runs import STEP, JointRounds, Runs
+from coterie.engines.cuda import UserBlocks
+from coterie.engines.device import UserColumns
+from coterie.engines.runs import STEP, JointRounds, JointRuns
 from coterie.models import View
 
 FEATURES, CANDIDATES, BATCH = 25, 25, 64
@@ -44,7 +44,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Amounts:
     """How much is measured."""
 
     users: int = 1_000_000
@@ -75,10 +75,10 @@ def make_world(runs: int, users: int, features: int, candidates: int, rounds: in
     return JointWorld(table, JointRounds(who, shown, payoffs, np.full(who.shape, -1, np.int32)))
 
 
-QUICK = Sizes(4_000, 8_000, 1_024, 5, 6, 200, 500)
+QUICK = Amounts(4_000, 8_000, 1_024, 5, 6, 200, 500)
 
 
-def costs(device: Any, sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Cost]:
+def costs(device: Any, sizes: Amounts, on_progress: Callable[[str], None]) -> Iterator[Cost]:
     """Measure everything, the device's memory first."""
     with jax.enable_x64(True):
         on_progress("memory speed")
@@ -111,7 +111,7 @@ def memory_speed(device: Any, size: int) -> float:
 
 
 def decisions(
-    blocks: Blocks, sizes: Sizes, users: int, speed: float, on_progress: Callable[[str], None]
+    blocks: UserBlocks, sizes: Amounts, users: int, speed: float, on_progress: Callable[[str], None]
 ) -> Iterator[Cost]:
     """Measure decisions, alone and in batches, payoffs alone and shared by all."""
     full = users == sizes.users
@@ -159,7 +159,7 @@ def decisions(
     )  # fmt: skip
 
 
-def decide(blocks: Blocks, users: int, rows: list[int], shown: list[Floats]) -> list[int]:
+def decide(blocks: UserBlocks, users: int, rows: list[int], shown: list[Floats]) -> list[int]:
     """Decide for some of `users`, as `CAB.choose_many` does."""
     asking = np.repeat(rows, [len(x) for x in shown])
     _, _, members, estimates, spreads = blocks.look(asking, np.concatenate(shown), SCALE, users)
@@ -168,7 +168,7 @@ def decide(blocks: Blocks, users: int, rows: list[int], shown: list[Floats]) -> 
     return best
 
 
-def growth(blocks: Blocks, users: int) -> Cost:
+def growth(blocks: UserBlocks, users: int) -> Cost:
     """Measure the longest pause while users come for whom there is no room yet."""
     longest, rng = 0.0, np.random.default_rng(2)
     x = vectors(rng, 1)[0]
@@ -184,12 +184,14 @@ def growth(blocks: Blocks, users: int) -> Cost:
     return Cost(f"the longest pause of growth beyond {users:,} users", longest, limit=50e-3)
 
 
-def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
+def joint(device: Any, sizes: Amounts, speed: float) -> Iterator[Cost]:
     """Measure joint rounds of many runs in a world like LastFM: at the start, later, and on average."""
     world = make_world(sizes.runs, sizes.run_users, FEATURES, CANDIDATES, sizes.joint_rounds, seed=3)
     alpha = np.float64(0.01) * (np.arange(sizes.runs, dtype=np.float64) % 21)
     reading = sizes.runs * sizes.run_users * 8 * (FEATURES * (FEATURES + 1) // 2 + FEATURES) / speed
-    runs = Runs(device, alpha.tolist(), [0.2] * sizes.runs, sizes.run_users, FEATURES, sizes.joint_rounds)
+    runs = JointRuns(
+        device, alpha.tolist(), [0.2] * sizes.runs, sizes.run_users, FEATURES, sizes.joint_rounds
+    )
     with jax.enable_x64(True):
         table = jax.device_put(world.table, device)
     done, times, learners = np.zeros(sizes.runs, np.int32), [], []
@@ -213,14 +215,14 @@ def joint(device: Any, sizes: Sizes, speed: float) -> Iterator[Cost]:
         )
 
 
-def filled(device: Any, users: int, block: int) -> Blocks:
+def filled(device: Any, users: int, block: int) -> UserBlocks:
     """Return blocks with users who have learned; 4,096 different ones, over and over."""
-    blocks = Blocks(FEATURES, device, block)
+    blocks = UserBlocks(FEATURES, device, block)
     grow(blocks, 0, users)
     return blocks
 
 
-def grow(blocks: Blocks, first: int, users: int) -> None:
+def grow(blocks: UserBlocks, first: int, users: int) -> None:
     """Fill the rows from about `first` up to `users`."""
     host = learned(np.random.default_rng(0), min(PIECE, blocks.size))
     step = host.weights.shape[1]
@@ -229,11 +231,11 @@ def grow(blocks: Blocks, first: int, users: int) -> None:
     blocks.reserve(users)
     for start in range(first // step * step, users, step):
         left = users - start
-        blocks.write(start, there if left >= step else Columns(*(part[:, :left] for part in host)))
+        blocks.write(start, there if left >= step else UserColumns(*(part[:, :left] for part in host)))
     blocks.wait()
 
 
-def learned(rng: np.random.Generator, count: int) -> Columns:
+def learned(rng: np.random.Generator, count: int) -> UserColumns:
     """Return users who have learned five payoffs each, as columns."""
     x = vectors(rng, 5 * count).reshape(count, 5, FEATURES)
     payoffs = rng.integers(2, size=(count, 5)).astype(np.float64)
@@ -241,7 +243,9 @@ def learned(rng: np.random.Generator, count: int) -> Columns:
     weights = np.einsum("uab,uk,ukb->ua", inverse, payoffs, x)
     row, column = np.triu_indices(FEATURES)
     pairs = inverse[:, row, column].T.copy()
-    return Columns(pairs, weights.T, np.zeros(pairs.shape, np.float32), np.zeros(weights.T.shape, np.float32))
+    return UserColumns(
+        pairs, weights.T, np.zeros(pairs.shape, np.float32), np.zeros(weights.T.shape, np.float32)
+    )
 
 
 def vectors(rng: np.random.Generator, count: int) -> Floats:

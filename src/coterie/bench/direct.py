@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from coterie import CAB
 from coterie.arrays import Floats
-from coterie.bench.click_log import Log
+from coterie.bench.rounds import ClickLog
 from coterie.models.protocol import ROUNDING, TIE
 
 
-class Direct(NamedTuple):
+class DirectLoop(NamedTuple):
     """Every user's (times, total) on every item."""
 
     place: NDArray[np.int64]  # (users,): the order in which users became active; -1 before
@@ -28,13 +28,13 @@ class Direct(NamedTuple):
     spread: Floats
 
     @classmethod
-    def of(cls, n_users: int, n_items: int) -> "Direct":
+    def of(cls, n_users: int, n_items: int) -> "DirectLoop":
         times, total, estimate = (np.zeros((n_items, n_users)) for _ in range(3))
         active = np.zeros(2, dtype=np.int64)
         return cls(np.full(n_users, -1), active, times, total, estimate, np.ones((n_items, n_users)))
 
     @classmethod
-    def of_policy(cls, policy: CAB, n_users: int, n_items: int) -> "Direct":
+    def of_policy(cls, policy: CAB, n_users: int, n_items: int) -> "DirectLoop":
         """Return the state of a one-hot CAB whose users and items are numbers and whose payoffs are 0 or 1."""
         found = cls.of(n_users, n_items)
         items = list(range(n_items))
@@ -47,11 +47,11 @@ class Direct(NamedTuple):
         found.active[:] = len(policy.users), policy.learned
         return found
 
-    def copy(self) -> "Direct":
+    def copy(self) -> "DirectLoop":
         """Return a copy, to continue from the same state twice."""
-        return Direct._make(array.copy() for array in self)
+        return DirectLoop._make(array.copy() for array in self)
 
-    def replay(self, log: Log, alpha: float, gamma: float) -> NDArray[np.int64]:
+    def replay(self, log: ClickLog, alpha: float, gamma: float) -> NDArray[np.int64]:
         """Choose and learn, record by record, and return the choices."""
         choices = np.empty(len(log.users), dtype=np.int64)
         _replay(tuple(self), tuple(log), alpha, gamma, choices)

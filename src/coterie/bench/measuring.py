@@ -12,7 +12,7 @@ from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
 
 
-class Row(NamedTuple):
+class Measured(NamedTuple):
     """One line of the table."""
 
     suite: str
@@ -86,11 +86,13 @@ def fit(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 def growth_rows(
     what: str, name: str, sizes: Sequence[int], costs: Sequence[float], unit: str, limit: float | None
-) -> Iterator[Row]:
+) -> Iterator[Measured]:
     """Yield a row for each size, then one for the exponent, which must keep `limit` if there is one."""
     for size, cost in zip(sizes, costs, strict=True):
         against = f"{name} = {sizes[0]:,}"
-        yield Row("growth", f"{what}: {name} = {size:,}", cost, unit, against, **no_limit(cost / costs[0]))
+        yield Measured(
+            "growth", f"{what}: {name} = {size:,}", cost, unit, against, **no_limit(cost / costs[0])
+        )
     exponent = fit(sizes, costs)
     promise = no_limit(exponent) if limit is None else at_most(limit, exponent)
-    yield Row("growth", f"{what}: cost ~ {name} ** exponent", exponent, "", "1", **promise)
+    yield Measured("growth", f"{what}: cost ~ {name} ** exponent", exponent, "", "1", **promise)

@@ -7,12 +7,12 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from coterie.bench.measuring import Row, fit
+from coterie.bench.measuring import Measured, fit
 
 SIZE = re.compile(r"^(?P<what>.+): (?P<name>\w+) = (?P<size>[\d,]+)$")
 
 
-def draw_growth(rows: list[Row], folder: Path) -> list[Path]:
+def draw_growth(rows: list[Measured], folder: Path) -> list[Path]:
     """Write one figure for each kind of model, with a panel for each size that was varied."""
     series: dict[str, dict[str, list[tuple[int, float, str]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

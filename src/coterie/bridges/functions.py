@@ -82,20 +82,20 @@ class FromFunction(Policy):
         chance = self._read(self.on_choose(user, contexts), len(contexts))
         return Decision(user, contexts, chance, chance, estimate=np.zeros(len(chance)))
 
-    def _read(self, told: Any, n: int) -> NDArray[np.float64]:
+    def _read(self, returned: Any, n: int) -> NDArray[np.float64]:
         """Return each candidate's probability."""
         expected = f"expected a position from 0 to {n - 1}, or {n} probabilities that sum to 1"
         try:
-            answer = np.asarray(told)
+            answer = np.asarray(returned)
         except ValueError as error:
-            raise ContextError(f"on_choose returned {told!r}, {expected}") from error
+            raise ContextError(f"on_choose returned {returned!r}, {expected}") from error
         if answer.shape == () and answer.dtype.kind in "iu" and 0 <= answer < n:
             return np.asarray(np.eye(n)[int(answer)])
         if answer.shape == (n,) and answer.dtype.kind == "f":
             chance = answer.astype(np.float64)
             if np.isfinite(chance).all() and (chance >= 0).all() and abs(chance.sum() - 1) <= ROUNDING:
                 return np.asarray(chance / chance.sum())
-        raise ContextError(f"on_choose returned {told!r}, {expected}")
+        raise ContextError(f"on_choose returned {returned!r}, {expected}")
 
     def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Pass the payoff to the function."""

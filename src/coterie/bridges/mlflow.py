@@ -12,7 +12,7 @@ from typing import Any
 
 import coterie
 from coterie.errors import FileError, MissingExtraError
-from coterie.experiments.study.compare import Comparison, Result
+from coterie.experiments.study.compare import Comparison, PolicyResult
 from coterie.experiments.study.metrics import Spread, Summary
 
 if find_spec("mlflow") is None:
@@ -81,7 +81,7 @@ def _params(settings: Mapping[str, Any]) -> list[Param]:
     return [Param(name, str(value)) for name, value in settings.items()]
 
 
-def _metrics(result: Result) -> list[Metric]:
+def _metrics(result: PolicyResult) -> list[Metric]:
     """Return a policy's finite numbers, and its curve."""
     spreads: dict[str, Spread] = {name: result.over(name) for name in Summary._fields}
     if result.to_random is not None:

@@ -5,7 +5,6 @@ from importlib.util import find_spec
 from typing import Annotated, Any, NamedTuple
 
 from coterie import __version__
-from coterie.cli.shared.extras import need_service
 from coterie.errors import MissingExtraError
 
 if find_spec("typer") is None:
@@ -16,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 
-class Listed(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command as `coterie --help` lists it. Its function or group is in the module of its name."""
 
     room: str  # the folder of the module
@@ -26,23 +25,39 @@ class Listed(NamedTuple):
 
 # In the order of `coterie --help`.
 COMMANDS = {
-    "compare": Listed("studies", "experiments", "Compare policies on a world or a log of your own."),
-    "advise": Listed("studies", "experiments", "Say whether users of a log should learn from each other."),
-    "tune": Listed("studies", "experiments", "Find each policy's best settings on a log of your own."),
-    "evaluate": Listed("studies", "experiments", "Estimate what other policies would have earned on a log."),
-    "policies": Listed("studies", "experiments", "List the policies with their parameters and defaults."),
-    "serve": Listed("serving", "service", "Serve decisions over HTTP: rank and reward."),
-    "keys": Listed("serving", "service", "Make, list and drop the keys of a service."),
-    "store": Listed("serving", "service", "Check, export and repair what a service keeps."),
-    "backup": Listed("serving", "service", "Copy a store into one file, also while a service writes."),
-    "restore": Listed("serving", "service", "Check a backup, and make a store of it."),
-    "loadtest": Listed("serving", "service", "Put load on a service, and check that nothing is lost."),
-    "reproduce": Listed("studies", "experiments", "Do the paper's experiments on a dataset."),
-    "data": Listed("studies", "experiments", "Get the published data files, and check what is there."),
-    "contest": Listed("studies", "experiments", "Play the games, and put all results into one table."),
-    "theory": Listed("studies", "experiments", "The paper's analysis: how hard data is, what is guaranteed."),
-    "bench": Listed("studies", "experiments", "Measure speed as ratios within one run, on one core."),
+    "compare": CommandEntry("studies", "experiments", "Compare policies on a world or a log of your own."),
+    "advise": CommandEntry(
+        "studies", "experiments", "Say whether users of a log should learn from each other."
+    ),
+    "tune": CommandEntry("studies", "experiments", "Find each policy's best settings on a log of your own."),
+    "evaluate": CommandEntry(
+        "studies", "experiments", "Estimate what other policies would have earned on a log."
+    ),
+    "policies": CommandEntry(
+        "studies", "experiments", "List the policies with their parameters and defaults."
+    ),
+    "serve": CommandEntry("serving", "service", "Serve decisions over HTTP: rank and reward."),
+    "keys": CommandEntry("serving", "service", "Make, list and drop the keys of a service."),
+    "store": CommandEntry("serving", "service", "Check, export and repair what a service keeps."),
+    "backup": CommandEntry("serving", "service", "Copy a store into one file, also while a service writes."),
+    "restore": CommandEntry("serving", "service", "Check a backup, and make a store of it."),
+    "loadtest": CommandEntry("serving", "service", "Put load on a service, and check that nothing is lost."),
+    "reproduce": CommandEntry("studies", "experiments", "Do the paper's experiments on a dataset."),
+    "data": CommandEntry("studies", "experiments", "Get the published data files, and check what is there."),
+    "contest": CommandEntry("studies", "experiments", "Play the games, and put all results into one table."),
+    "theory": CommandEntry(
+        "studies", "experiments", "The paper's analysis: how hard data is, what is guaranteed."
+    ),
+    "bench": CommandEntry("studies", "experiments", "Measure speed as ratios within one run, on one core."),
 }
+
+
+def need_service() -> None:
+    """Raise MissingExtraError unless the service extra is installed."""
+    for name in ("litestar", "msgspec", "uvicorn", "prometheus_client", "pyarrow"):
+        if find_spec(name) is None:
+            raise MissingExtraError(f"this command needs {name}: pip install 'coterie[service]'")
+
 
 # Boxes and colours in the help would need all of rich, which takes longer to import than everything else.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}

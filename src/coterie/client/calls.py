@@ -115,11 +115,11 @@ class Attempts(Generic[T]):
     def answered(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         """Take the result from an answer, or note the failure; raises ServiceError if the answer is a refusal."""
         try:
-            told = json.loads(content)
+            answer = json.loads(content)
         except ValueError:
-            told = None
+            answer = None
         if status >= 400:
-            error = told.get("error") if isinstance(told, dict) else None
+            error = answer.get("error") if isinstance(answer, dict) else None
             found = error if isinstance(error, dict) else {}
             code, message = found.get("code", "unknown"), found.get("message", f"status {status}")
             if status not in PASSING:
@@ -128,7 +128,7 @@ class Attempts(Generic[T]):
             self.failed(f"{status} {code}: {message}", float(wait) if wait.isdecimal() else 0.0)
             return
         try:
-            self.result = self.call.read(told)
+            self.result = self.call.read(answer)
         except (LookupError, TypeError, ValueError, AttributeError):
             self.failed(f"an answer that is not the service's: status {status}, {content[:80]!r}")
 
@@ -190,22 +190,24 @@ def reward_call(
     body: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
     content = _json(body | {"rewardId": uuid.uuid4().hex if reward_id is None else reward_id})
     known: Outcome | None = "not_sent" if _is_fallback(event) else None
-    return Call("POST", f"{_path(event)}/reward", content, lambda told: told["outcome"], known)
+    return Call("POST", f"{_path(event)}/reward", content, lambda answer: answer["outcome"], known)
 
 
 def activate_call(event: Event) -> Call[bool]:
     """Return the request that says that a deferred decision was shown."""
     known = False if _is_fallback(event) else None
-    return Call("POST", f"{_path(event)}/activate", None, lambda told: told["outcome"] == "activated", known)
+    return Call(
+        "POST", f"{_path(event)}/activate", None, lambda answer: answer["outcome"] == "activated", known
+    )
 
 
 def friends_call(user: str, friends: Sequence[str] | Mapping[str, float]) -> Call[dict[str, float]]:
     """Return the request that gives a user these friends and no others."""
     if isinstance(friends, str):
         raise ParameterError(f"friends is the text {friends!r}, expected ids or a mapping of ids to weights")
-    told = dict(friends) if isinstance(friends, Mapping) else [*friends]
+    given = dict(friends) if isinstance(friends, Mapping) else [*friends]
     path = f"/v1/users/{quote(user, safe='')}/friends"
-    return Call("PUT", path, _json({"friends": told}), lambda told: dict(told["friends"]))
+    return Call("PUT", path, _json({"friends": given}), lambda answer: dict(answer["friends"]))
 
 
 def explain_call(event: Event) -> Call[dict[str, Any]]:
@@ -213,12 +215,12 @@ def explain_call(event: Event) -> Call[dict[str, Any]]:
     return Call("GET", _path(event), None, dict)
 
 
-def ranked_of(told: Any) -> Ranked:
+def ranked_of(answer: Any) -> Ranked:
     """Return the decision in an answer."""
-    chances = {one["id"]: float(one["probability"]) for one in told["ranking"]}
-    capped, all_capped = tuple(told.get("capped", ())), told.get("allCapped", False)
-    over = tuple(told.get("unaffordable", ()))
-    return Ranked(told["eventId"], told["chosen"], chances, False, capped, all_capped, over)
+    chances = {one["id"]: float(one["probability"]) for one in answer["ranking"]}
+    capped, all_capped = tuple(answer.get("capped", ())), answer.get("allCapped", False)
+    over = tuple(answer.get("unaffordable", ()))
+    return Ranked(answer["eventId"], answer["chosen"], chances, False, capped, all_capped, over)
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

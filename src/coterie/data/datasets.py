@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, final
 
-from coterie.data.blocks import BlockSource
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
 from coterie.data.published.avazu import avazu
@@ -22,6 +21,7 @@ from coterie.data.published.movielens import movielens, movielens_repeat
 from coterie.data.published.movielens_100k import movielens_100k, movielens_groups, movielens_locb
 from coterie.data.published.open_bandit import open_bandit
 from coterie.data.published.twins import TWINS, twin
+from coterie.data.rounds import BlockSource
 from coterie.data.worlds.stage import Rest
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
@@ -50,7 +50,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
 }
 
 
-class Size(NamedTuple):
+class PaperSize(NamedTuple):
     """A row of the paper's Table 1."""
 
     users: int
@@ -60,11 +60,11 @@ class Size(NamedTuple):
 
 
 TABLE_1 = {
-    "tuenti": Size(14_612, 105, 15, 1_000_000),
-    "kddcup": Size(10_333, 6_780, 20, 100_000),
-    "avazu": Size(48_723, 5_099, 20, 1_100_000),
-    "lastfm": Size(1_892, 25, 25, 50_000),
-    "delicious": Size(1_861, 25, 25, 50_000),
+    "tuenti": PaperSize(14_612, 105, 15, 1_000_000),
+    "kddcup": PaperSize(10_333, 6_780, 20, 100_000),
+    "avazu": PaperSize(48_723, 5_099, 20, 1_100_000),
+    "lastfm": PaperSize(1_892, 25, 25, 50_000),
+    "delicious": PaperSize(1_861, 25, 25, 50_000),
 }
 
 
@@ -87,12 +87,12 @@ def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None
 
 def part_of(data: Any, first: int) -> Rest:
     """Return the rounds of a dataset or a world from `first` on."""
-    return Part(data, first) if hasattr(data, "blocks") else Rest(data, first)
+    return DatasetPart(data, first) if hasattr(data, "blocks") else Rest(data, first)
 
 
 @final
 @dataclass(frozen=True)
-class Part(BlockSource, Rest):
+class DatasetPart(BlockSource, Rest):
     """The rounds of a dataset from `first` on; the rounds before them were used for tuning."""
 
     @property

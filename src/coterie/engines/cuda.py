@@ -12,7 +12,7 @@ from jax import lax
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.engines import device
-from coterie.engines.device import Array, Columns, find_device, free_columns
+from coterie.engines.device import Array, UserColumns, find_device, free_columns
 from coterie.errors import ParameterError, UnavailableError
 from coterie.models import Near, View
 from coterie.models.actions import ActionsLike
@@ -56,14 +56,14 @@ class Cuda:
                 "decision does not grow with the number of users"
             )
         check_count("n_features", n_features)
-        return OnDevice(Blocks(n_features, self.device, self.block, self.most_users))
+        return OnDevice(UserBlocks(n_features, self.device, self.block, self.most_users))
 
 
 @final
 class OnDevice:
     """Models on a device; `coterie.models.protocol` says what each call means. The host knows only users' rows."""
 
-    def __init__(self, blocks: "Blocks") -> None:
+    def __init__(self, blocks: "UserBlocks") -> None:
         self.n_features = blocks.n_features
         self.blocks = blocks
         self._known = UserRows()
@@ -153,7 +153,7 @@ class OnDevice:
 
 
 @final
-class Blocks:
+class UserBlocks:
     """Models by row, in blocks of `size` users, for at most `most` users, if given.
 
     A new block is added when all are full. This copies and compiles nothing, so growth causes no pause.
@@ -161,11 +161,11 @@ class Blocks:
 
     def __init__(self, n_features: int, device: Any, size: int, most: int | None = None) -> None:
         self.n_features, self.device, self.size, self.most = n_features, device, size, most
-        self._blocks: list[Columns] = []
+        self._blocks: list[UserColumns] = []
 
-    def like(self) -> "Blocks":
+    def like(self) -> "UserBlocks":
         """Return blocks of the same kind, without users."""
-        return Blocks(self.n_features, self.device, self.size, self.most)
+        return UserBlocks(self.n_features, self.device, self.size, self.most)
 
     @property
     def room(self) -> int:
@@ -203,7 +203,7 @@ class Blocks:
         """Make room for this many users; if there is none, raise UnavailableError and change nothing."""
         if self.most is not None and rows > self.most:
             raise self._full()
-        made: list[Columns] = []
+        made: list[UserColumns] = []
         with self._computing(), jax.default_device(self.device):
             while self.room + self.size * len(made) < rows:
                 stats = self.device.memory_stats() or {}
@@ -300,11 +300,11 @@ class Blocks:
         with self._computing():
             self.write(source, free_columns((), self.n_features, 1))
 
-    def read(self, rows: Ints) -> Columns:
+    def read(self, rows: Ints) -> UserColumns:
         """Return some users, one column each."""
         numbers, places = np.divmod(rows, self.size)
         with self._computing():
-            found: Columns = free_columns((), self.n_features, len(rows)).map(np.array)
+            found: UserColumns = free_columns((), self.n_features, len(rows)).map(np.array)
             for number in np.unique(numbers).tolist():
                 here = np.flatnonzero(numbers == number)
                 for start in range(0, len(here), PIECE):
@@ -315,7 +315,7 @@ class Blocks:
                         array[:, some] = np.asarray(part)[:, : len(some)]
             return found
 
-    def write(self, first: int, columns: Columns) -> None:
+    def write(self, first: int, columns: UserColumns) -> None:
         """Write users into free rows from `first` on, in pieces whose lengths are powers of two."""
         start, count = 0, columns.weights.shape[1]
         with self._computing():
@@ -324,13 +324,15 @@ class Blocks:
                 most = min(count - start, self.size - place, PIECE)
                 last = start + (1 << most.bit_length() - 1)
                 here = slice(start, last)
-                piece = columns if last - start == count else Columns(*(part[:, here] for part in columns))
+                piece = (
+                    columns if last - start == count else UserColumns(*(part[:, here] for part in columns))
+                )
                 self._blocks[number] = _write(self._blocks[number], piece, np.int32(place))
                 start = last
 
 
 @jax.jit
-def _see(block: Columns, first: Array, rows: Array, x: Array, views: Array) -> Array:
+def _see(block: UserColumns, first: Array, rows: Array, x: Array, views: Array) -> Array:
     """Return views, with those of the users of a block, whose rows are those from `first` on."""
     here = (first <= rows) & (rows < first + block.weights.shape[1])
     place = jnp.where(here, rows - first, 0)
@@ -339,7 +341,7 @@ def _see(block: Columns, first: Array, rows: Array, x: Array, views: Array) -> A
 
 
 @jax.jit
-def _gather(block: Columns, first: Array, rows: Array, x: Array, views: Array, scale: Array) -> Array:
+def _gather(block: UserColumns, first: Array, rows: Array, x: Array, views: Array, scale: Array) -> Array:
     """Return the views of `_see`, and the sums over a block's neighbours: (5, candidates)."""
     views = _see(block, first, rows, x, views)
     sums, _ = device.look(block, x, views[0], views[1], jnp.broadcast_to(scale, len(x)))
@@ -347,7 +349,7 @@ def _gather(block: Columns, first: Array, rows: Array, x: Array, views: Array, s
 
 
 @jax.jit
-def _find(block: Columns, x: Array, asked: Array, own: Array) -> tuple[Array, Array]:
+def _find(block: UserColumns, x: Array, asked: Array, own: Array) -> tuple[Array, Array]:
     """Return which users learn together: neighbours with a bound below the limit, and the row `own`; and M⁻¹x."""
     estimate, reach, scale, limit = asked
     v = device.pull(block.inverses, x)
@@ -357,25 +359,25 @@ def _find(block: Columns, x: Array, asked: Array, own: Array) -> tuple[Array, Ar
 
 
 @jax.jit
-def _share(block: Columns, learns: Array, v: Array, x: Array, payoff: Array) -> Columns:
+def _share(block: UserColumns, learns: Array, v: Array, x: Array, payoff: Array) -> UserColumns:
     """Return a block in which some users are updated; the others keep every bit. It is in new memory."""
     made = device.updated(block, x[:, None], payoff, v)
-    return Columns(*(jnp.where(learns, new, old) for new, old in zip(made, block, strict=True)))
+    return UserColumns(*(jnp.where(learns, new, old) for new, old in zip(made, block, strict=True)))
 
 
 @jax.jit
-def _learned(block: Columns, rows: Array, x: Array, payoff: Array) -> Columns:
+def _learned(block: UserColumns, rows: Array, x: Array, payoff: Array) -> UserColumns:
     return device.updated(_read(block, rows), x[:, None], payoff)
 
 
 @jax.jit
-def _read(block: Columns, rows: Array) -> Columns:
+def _read(block: UserColumns, rows: Array) -> UserColumns:
     return block.map(lambda part: part[:, rows])
 
 
 @partial(jax.jit, donate_argnums=0)
-def _write(block: Columns, some: Columns, first: Array) -> Columns:
-    return Columns(
+def _write(block: UserColumns, some: UserColumns, first: Array) -> UserColumns:
+    return UserColumns(
         *(lax.dynamic_update_slice_in_dim(a, b, first, 1) for a, b in zip(block, some, strict=True))
     )
 

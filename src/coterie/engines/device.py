@@ -33,7 +33,7 @@ from jax import lax
 Array = Any  # of JAX, or of NumPy on the way in
 
 
-class Columns(NamedTuple):
+class UserColumns(NamedTuple):
     """The models of some users."""
 
     inverses: Array
@@ -41,9 +41,9 @@ class Columns(NamedTuple):
     lost: Array
     missed: Array
 
-    def map(self, change: Callable[[Array], Array]) -> "Columns":
+    def map(self, change: Callable[[Array], Array]) -> "UserColumns":
         """Return the columns with each array changed."""
-        return Columns(*map(change, self))
+        return UserColumns(*map(change, self))
 
 
 class Places(NamedTuple):
@@ -65,11 +65,11 @@ def places(n_features: int) -> Places:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def free_columns(before: tuple[int, ...], n_features: int, users: int) -> Columns:
+def free_columns(before: tuple[int, ...], n_features: int, users: int) -> UserColumns:
     """Return columns without updates."""
     wide, narrow = (*before, n_features * (n_features + 1) // 2, users), (*before, n_features, users)
     nothing = jnp.float32
-    return Columns(
+    return UserColumns(
         jnp.full(wide, jnp.nan),
         jnp.full(narrow, jnp.nan),
         jnp.zeros(wide, nothing),
@@ -91,7 +91,7 @@ def view(inverse: Array, w: Array, x: Array) -> tuple[Array, Array]:
     return jnp.where(new, 0.0, (x * w[..., None, :]).sum(-1)), spread
 
 
-def look(users: Columns, x: Array, estimate: Array, spread: Array, scale: Array) -> tuple[Array, Array]:
+def look(users: UserColumns, x: Array, estimate: Array, spread: Array, scale: Array) -> tuple[Array, Array]:
     """Return sums over the neighbours, and the bound of each: |estimate − wⱼ·x| ≤ scale·spread + scale·spreadⱼ.
 
     The first is (3, …, candidates): how many, their estimates, their spreads. The second is (…, candidates, users),
@@ -116,7 +116,7 @@ def pull(inverses: Array, x: Array) -> Array:
     return jnp.where(jnp.isnan(found), x[:, None], found)
 
 
-def updated(old: Columns, x: Array, payoff: Array, v: Array | None = None) -> Columns:
+def updated(old: UserColumns, x: Array, payoff: Array, v: Array | None = None) -> UserColumns:
     """Return columns after a payoff each: v = M⁻¹x, s = 1 + x·v, M⁻¹ −= v vᵀ/s, w += v (y − w·x)/s.
 
     x is (features, users), or (features, 1) if it is the same for all; v is computed if it is not given.
@@ -128,7 +128,7 @@ def updated(old: Columns, x: Array, payoff: Array, v: Array | None = None) -> Co
     gain = v / (1.0 + (x * v).sum(0))
     inverses, lost = _added(inverses, old.lost, -(v[at.row] * gain[at.column]))
     weights, missed = _added(weights, old.missed, gain * (payoff - (x * weights).sum(0)))
-    return Columns(inverses, weights, lost, missed)
+    return UserColumns(inverses, weights, lost, missed)
 
 
 def _added(old: Array, lost: Array, step: Array) -> tuple[Array, Array]:
@@ -150,13 +150,13 @@ def find_device(name: str | None) -> Any:
         ) from error
 
 
-def as_tensors(columns: Columns) -> Tensors:
+def as_tensors(columns: UserColumns) -> Tensors:
     """Return columns in the format of files, which is that of `Dense`: a row for each user."""
     return {name: np.asarray(part).T.copy() for name, part in columns._asdict().items()}
 
 
-def from_tensors(tensors: Tensors, count: int, n_features: int) -> Columns:
+def from_tensors(tensors: Tensors, count: int, n_features: int) -> UserColumns:
     """Return the columns that `as_tensors` was given."""
     pairs = n_features * (n_features + 1) // 2
-    shapes = Columns(pairs, n_features, pairs, n_features)._asdict()
-    return Columns(*(take(tensors, name, "f", (count, width)).T for name, width in shapes.items()))
+    shapes = UserColumns(pairs, n_features, pairs, n_features)._asdict()
+    return UserColumns(*(take(tensors, name, "f", (count, width)).T for name, width in shapes.items()))

@@ -14,7 +14,16 @@ import numpy as np
 from jax import lax
 
 from coterie.arrays import Floats, Ints
-from coterie.engines.device import Array, Columns, as_tensors, free_columns, from_tensors, look, updated, view
+from coterie.engines.device import (
+    Array,
+    UserColumns,
+    as_tensors,
+    free_columns,
+    from_tensors,
+    look,
+    updated,
+    view,
+)
 from coterie.models.batches import Batch
 from coterie.models.files import Tensors
 from coterie.models.protocol import TIE
@@ -50,7 +59,7 @@ class JointOutcome(NamedTuple):
 
 
 @final
-class Runs:
+class JointRuns:
     """The models of several runs, with an alpha and a gamma each."""
 
     def __init__(
@@ -127,14 +136,14 @@ class Runs:
         found = from_tensors(tensors, count, self._features)
         with jax.enable_x64(True), jax.default_device(self._device):
             pairs = zip(self._models, found, strict=True)
-            self._models = Columns(*(part.at[run, :, :count].set(new) for part, new in pairs))
+            self._models = UserColumns(*(part.at[run, :, :count].set(new) for part, new in pairs))
 
 
-State = tuple[Columns, Array]  # all models, and the payoffs that each run has learned
+State = tuple[UserColumns, Array]  # all models, and the payoffs that each run has learned
 
 
 @partial(jax.jit, donate_argnums=0)
-def _play(models: Columns, learned: Array, rounds: JointRounds, table: Array, rules: Rules) -> Any:
+def _play(models: UserColumns, learned: Array, rounds: JointRounds, table: Array, rules: Rules) -> Any:
     """Play rounds in every run."""
     return lax.scan(lambda state, now: _round(state, now, table, rules), (models, learned), rounds)
 
@@ -172,7 +181,7 @@ def _chosen(array: Array, choice: Array) -> Array:
     return jnp.take_along_axis(array, places, axis=1)[:, 0]
 
 
-def _learn(models: Columns, learns: Array, context: Array, payoff: Array) -> Columns:
+def _learn(models: UserColumns, learns: Array, context: Array, payoff: Array) -> UserColumns:
     """Update users, `LEARNERS` at a time; the rows of other users are neither read nor written."""
     runs, users = learns.shape
     flags = learns.ravel()
@@ -181,13 +190,13 @@ def _learn(models: Columns, learns: Array, context: Array, payoff: Array) -> Col
     rows = jnp.full(room, runs * users, jnp.int32)  # one beyond the last row: no user
     rows = rows.at[jnp.where(flags, place - 1, room)].set(lax.iota(jnp.int32, runs * users), mode="drop")
 
-    def some(state: tuple[Array, Columns]) -> tuple[Array, Columns]:
+    def some(state: tuple[Array, UserColumns]) -> tuple[Array, UserColumns]:
         first, models = state
         chosen = lax.dynamic_slice_in_dim(rows, first, LEARNERS)
         run, user = chosen // users, chosen % users
         old = models.map(lambda part: part.at[run, :, user].get(mode="fill", fill_value=0).T)
         made = zip(models, updated(old, context[run].T, payoff[run]), strict=True)
         kept = (part.at[run, :, user].set(new.T, mode="drop", unique_indices=True) for part, new in made)
-        return first + LEARNERS, Columns(*kept)
+        return first + LEARNERS, UserColumns(*kept)
 
     return lax.while_loop(lambda state: state[0] < place[-1], some, (jnp.int32(0), models))[1]

@@ -14,7 +14,7 @@ import numpy as np
 
 from coterie.data.logs.interactions import InteractionLog, open_interactions
 from coterie.errors import ContextError, ParameterError
-from coterie.evaluation.estimates import ALPHA, Estimate, WeightedSums, estimate, sums
+from coterie.evaluation.estimates import ALPHA, Estimate, EstimateSums, estimate, sums
 from coterie.evaluation.evidence import Evidence, Span, Weighed, weigh
 from coterie.evaluation.reward_model import RewardModel
 from coterie.evaluation.targets import Target, encode_interaction, make_target
@@ -220,7 +220,7 @@ def _result(log: InteractionLog, name: str, evidence: Evidence, alpha: float) ->
     n_windows = max(1, min(MOST_WINDOWS, evidence.n // IN_WINDOW))
     ends = np.linspace(0, evidence.n, n_windows + 1).astype(int).tolist()
     parts = [evidence.part(first, last) for first, last in pairwise(ends)]
-    made: list[WeightedSums] = [sums(part) for part in parts]
+    made: list[EstimateSums] = [sums(part) for part in parts]
     windows = [
         Window(first, last, log.interactions[last - 1].at, estimate(part, alpha, [one])["dr"])
         for (first, last), part, one in zip(pairwise(ends), parts, made, strict=True)

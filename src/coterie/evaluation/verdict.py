@@ -75,7 +75,7 @@ def is_ahead(first: S, others: Sequence[S], n_hidden: int = 0, level: float = LE
     return enough and chance_of_best(first, others, n_hidden) <= level
 
 
-class Runs(NamedTuple):
+class RunRegrets(NamedTuple):
     """The regret of a policy in each run of a world."""
 
     regrets: Floats  # (runs,)
@@ -130,7 +130,7 @@ class Kept(NamedTuple):
     payoffs: Floats  # (kept,)
 
 
-class Rate(NamedTuple):
+class ClickRate(NamedTuple):
     """A policy's click-through rate on a log, and the records that it comes from."""
 
     value: float  # the mean over the runs that kept anything; NaN if none did
@@ -163,18 +163,18 @@ class Rate(NamedTuple):
         )
 
 
-def rate(runs: list[Kept]) -> Rate:
+def rate(runs: list[Kept]) -> ClickRate:
     """Return the rate over all runs of one policy on one log."""
     some = [run for run in runs if len(run.records)]
     if not some:
-        return Rate(math.nan, np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0)
+        return ClickRate(math.nan, np.zeros(0, np.int64), np.zeros(0), np.zeros(0), 0)
     records = np.concatenate([run.records for run in some])
     weights = np.concatenate([np.full(len(run.records), 1 / len(run.records)) for run in some]) / len(some)
     found, first = np.unique(records, return_index=True)
     payoffs = np.concatenate([run.payoffs for run in some])[first]
     summed = _summed(records, weights)
     fewest = min(len(run.records) for run in runs)
-    return Rate(float(summed @ payoffs), found, summed, payoffs, fewest)
+    return ClickRate(float(summed @ payoffs), found, summed, payoffs, fewest)
 
 
 def by_student(ahead: float, parts: Floats) -> float:

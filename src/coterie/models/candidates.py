@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import ContextError
 from coterie.models.actions import Action, ActionLike, ActionsLike, ids_of, vectors_of
-from coterie.models.checks import check_order, check_sizes, read_items, read_numbers, without_tiny
+from coterie.models.checks import check_sizes, read_items, read_rows, without_tiny
 
 # What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
 VIEWS = ("features", "ids", "both", "names", "units")
@@ -123,20 +123,7 @@ class InContext(NamedTuple):
 
 def read_table(features: Any, n_features: int | None = None) -> Floats:
     """Return features as float64 (items, n_features), of any norm; see `bounds.py` for the range of numbers."""
-    what = "features" if n_features is None else "contexts"
-    check_order(features)
-    table = read_numbers(what, vectors_of(features), "one row a candidate")
-    if table.ndim in (1, 2) and table.shape[0] == 0:
-        raise ContextError("the candidate list is empty; give at least one candidate")
-    if table.ndim != 2 or table.shape[1] == 0:
-        raise ContextError(
-            f"{what} have shape {table.shape}, expected (candidates, {n_features or 'n_features'}): one row a "
-            "candidate"
-        )
-    if n_features not in (None, table.shape[1]):
-        raise ContextError(
-            f"context has {table.shape[1]} features, this policy was made with n_features={n_features}"
-        )
+    table = read_rows(features, n_features, "features" if n_features is None else "contexts")
     check_sizes(table)
     return without_tiny(table)
 

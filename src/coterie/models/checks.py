@@ -20,20 +20,28 @@ ONE_HOT = "this policy is one-hot and takes item ids such as strings, integers o
 PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
-def read_vectors(contexts: ActionsLike, n_features: int) -> NDArray[np.float64]:
-    """Return candidates as float64 (candidates, n_features), each of norm at most 1."""
+def read_rows(contexts: Any, n_features: int | None, name: str = "contexts") -> Floats:
+    """Return candidates as float64 (candidates, n_features), of any norm, not yet checked to be finite."""
     check_order(contexts)
-    array = read_numbers("contexts", vectors_of(contexts), f"one row of {n_features} features a candidate")
+    wanted = "one row a candidate" if n_features is None else f"one row of {n_features} features a candidate"
+    array = read_numbers(name, vectors_of(contexts), wanted)
     if array.ndim in (1, 2) and array.shape[0] == 0:
-        raise ContextError("the candidate list is empty; give at least one context")
-    if array.ndim != 2:
+        raise ContextError("the candidate list is empty; give at least one candidate")
+    if array.ndim != 2 or array.shape[1] == 0:
         raise ContextError(
-            f"contexts have shape {array.shape}, expected (candidates, {n_features}): one row a candidate"
+            f"{name} have shape {array.shape}, expected (candidates, {n_features or 'n_features'}): one row a "
+            "candidate"
         )
-    if array.shape[1] != n_features:
+    if n_features not in (None, array.shape[1]):
         raise ContextError(
             f"context has {array.shape[1]} features, this policy was made with n_features={n_features}"
         )
+    return array
+
+
+def read_vectors(contexts: ActionsLike, n_features: int) -> Floats:
+    """Return candidates as float64 (candidates, n_features), each of norm at most 1."""
+    array = read_rows(contexts, n_features)
     # One product answers two questions: a NaN or an infinity anywhere makes its row's square not finite.
     squares = np.einsum("kf,kf->k", array, array)
     if not (squares <= NORM * NORM).all():

@@ -23,7 +23,7 @@ CHECKSUM = "checksum"  # its name in a file's metadata
 Tensors: TypeAlias = dict[str, NDArray[Any]]
 
 
-class State(NamedTuple):
+class PolicyState(NamedTuple):
     """A policy as plain data."""
 
     parameters: dict[str, Any]  # of its constructor
@@ -31,7 +31,7 @@ class State(NamedTuple):
     tensors: Tensors  # what it learned
 
 
-def write_file(path: str | os.PathLike[str], policy: str, state: State) -> None:
+def write_file(path: str | os.PathLike[str], policy: str, state: PolicyState) -> None:
     """Write `state` to `path` atomically: a crash leaves the old file or the new one."""
     target = Path(path)
     header = {
@@ -93,7 +93,7 @@ def read_policy_name(path: str | os.PathLike[str]) -> str:
     return _header(path)["policy"]
 
 
-def read_file(path: str | os.PathLike[str], policy: str) -> State:
+def read_file(path: str | os.PathLike[str], policy: str) -> PolicyState:
     """Read a file of `policy`. Raises FileError if it is damaged or holds another policy."""
     header = _header(path)
     if header["policy"] != policy:
@@ -111,7 +111,7 @@ def read_file(path: str | os.PathLike[str], policy: str) -> State:
             raise ValueError("its parameters are not an object")
     except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise FileError(f"{path} is damaged ({error}); use an older copy") from error
-    return State(parameters, progress, tensors)
+    return PolicyState(parameters, progress, tensors)
 
 
 def _header(path: str | os.PathLike[str]) -> dict[str, str]:

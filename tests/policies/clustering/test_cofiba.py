@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coterie.errors import FileError, ParameterError
-from coterie.models.files import State, read_file, write_file
+from coterie.models.files import PolicyState, read_file, write_file
 from coterie.models.rows.layered_graph import LayeredGraph
 from coterie.policies import COFIBA
 from tests.naive import NaiveCOFIBA
@@ -218,7 +218,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         write_file(
             tmp_path / "bad",
             "cofiba",
-            State(state.parameters, state.progress, {**state.tensors, name: value}),
+            PolicyState(state.parameters, state.progress, {**state.tensors, name: value}),
         )
         with pytest.raises(FileError, match=message):
             COFIBA.load(tmp_path / "bad")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from coterie.errors import FileError, ParameterError
-from coterie.models.files import State, read_file, write_file
-from coterie.models.rows.gossip import Buffers, Payoff
+from coterie.models.files import PolicyState, read_file, write_file
+from coterie.models.rows.gossip import Buffers, WaitingPayoff
 from coterie.policies import DCCB, LinUCB
 from tests.naive import NaiveDCCB
 from tests.playing import agree
@@ -135,7 +135,7 @@ def test_buffers_are_a_queue_of_shares() -> None:
             buffers.clear([0, 2])
             plain = [(y, [0.0 if i in (0, 2) else s for i, s in enumerate(share)]) for y, share in plain]
         share = (rng.random(peers) < 0.4).astype(float)
-        buffers.put(Payoff(np.array([t]), float(t)), share)
+        buffers.put(WaitingPayoff(np.array([t]), float(t)), share)
         plain.append((float(t), share.tolist()))
         while len(plain) > 5 + t // 10:
             (column, payoff), found = buffers.pop()
@@ -224,7 +224,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ("times", np.array([-1, 3])),
         ("waiting_share", -state.tensors["waiting_share"] - 1),
     ]:
-        broken = State(state.parameters, state.progress, {**state.tensors, name: value})
+        broken = PolicyState(state.parameters, state.progress, {**state.tensors, name: value})
         write_file(tmp_path / "bad", "dccb", broken)
         with pytest.raises(FileError, match="contradict"):
             DCCB.load(tmp_path / "bad")

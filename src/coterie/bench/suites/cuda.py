@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.bench.measuring import Row, at_most, best_of, no_limit
+from coterie.bench.measuring import Measured, at_most, best_of, no_limit
 from coterie.errors import MissingExtraError
 from coterie.models import make_models
 from coterie.models.files import pack_ids
@@ -20,7 +20,7 @@ SUITE = "cuda"
 ONE_CORE = 50_000  # users of the models in this process
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure a million users and ten million on the first GPU, and many runs side by side."""
     if find_spec("jax") is None:
         raise MissingExtraError("this needs jax: pip install 'coterie[gpu]', and 'jax[cuda13]' for the GPU")
@@ -30,21 +30,21 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     gpu = find_device(None)
     on_progress("one core")
     core = one_core(2_000 if quick else ONE_CORE)
-    for cost in measure.costs(gpu, measure.QUICK if quick else measure.Sizes(), on_progress):
+    for cost in measure.costs(gpu, measure.QUICK if quick else measure.Amounts(), on_progress):
         value = 1e3 * cost.seconds
         against = "" if cost.limit is None else f"{1e3 * cost.limit:g} ms"
         keeps = no_limit(1.0) if cost.limit is None or quick else at_most(1, cost.seconds / cost.limit)
         name = f"{cost.name} ({cost.note})" if cost.note else cost.name
-        yield Row(SUITE, name, value, "ms", against, **keeps)
+        yield Measured(SUITE, name, value, "ms", against, **keeps)
         if cost.memory is not None:
-            yield Row(
+            yield Measured(
                 SUITE, f"{cost.name}: over memory speed", value, "ms",
                 f"{1e3 * cost.memory:.3g} ms, at memory speed", **no_limit(cost.seconds / cost.memory),
             )  # fmt: skip
         what = cost.name.partition(",")[0] if "batches" not in cost.name else "batches"
         if cost.users is not None and what in core:
             alone = core[what] * cost.users
-            yield Row(
+            yield Measured(
                 SUITE, f"{cost.name}: one core over the device", value, "ms", f"{1e3 * alone:.4g} ms, one core",
                 **no_limit(alone / cost.seconds),
             )  # fmt: skip

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie import CAB
 from coterie.arrays import Floats
-from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
+from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
 USERS, FEATURES, CANDIDATES = 1892, 25, 25
@@ -16,7 +16,7 @@ PAIRS = FEATURES * (FEATURES + 1) // 2
 ALPHA = 0.1
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure a round of the compiled loop against its arithmetic, NumPy, sharing, and the Python calls."""
     rate = product_rate()
     arithmetic = USERS * CANDIDATES * PAIRS / rate  # seconds
@@ -29,7 +29,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     one = best_of(repeats, lambda: alone.run(batch)) / rounds
     against = "n·c·d(d+1)/2 multiply-adds at the rate of a large square matrix product"
     keeps = at_most(1.6, one / arithmetic)
-    yield Row("dense", "a round against its arithmetic", 1e3 * one, "ms", against, **keeps)
+    yield Measured("dense", "a round against its arithmetic", 1e3 * one, "ms", against, **keeps)
 
     on_progress("the same round in NumPy")
     checked = 200 if quick else 5000
@@ -37,7 +37,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     transcription = Transcription(policy)
     slow = best_of(3, lambda: [transcription.play(compared, t) for t in range(10)]) / 10
     same = identical(checked, on_progress)
-    yield Row(
+    yield Measured(
         "dense", f"NumPy with einsum against a round; {same} of {checked} choices equal", 1e3 * slow, "ms",
         "a round of the compiled loop", **(at_least(8, slow / one) | ({} if same == checked else {"holds": False})),
     )  # fmt: skip
@@ -49,7 +49,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     many = best_of(repeats, lambda: together.run(shared)) / rounds
     # Read and write M⁻¹ and its rounding compensation.
     memory = outcome.updated.mean() * PAIRS * (8 + 4) * 2 / copy_rate()
-    yield Row(
+    yield Measured(
         "dense", f"a round that updates {outcome.updated.mean():.0f} users, without the updates at memory speed",
         1e3 * many, "ms", "a round that updates one", **at_most(1.5, float((many - memory) / one)),
     )  # fmt: skip
@@ -57,7 +57,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     on_progress("one call of choose and one of learn")
     calls, batch = prepare(gamma=0.0, n_rounds=rounds)
     python = min(one_by_one(calls, batch) for _ in range(repeats))
-    yield Row("dense", "choose and learn from Python", 1e3 * python, "ms", "a round of the compiled loop",
+    yield Measured("dense", "choose and learn from Python", 1e3 * python, "ms", "a round of the compiled loop",
               **at_most(1.2, python / one))  # fmt: skip
 
     on_progress("64 users at once")
@@ -65,7 +65,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     lists = [batch.items[row] for row in batch.candidates[:64]]
     each = best_of(repeats, lambda: calls.choose_many(users, lists)) / 64
     single = best_of(repeats, lambda: [calls.choose(u, x) for u, x in zip(users, lists, strict=True)]) / 64
-    yield Row("dense", "choose_many for 64 users, each", 1e3 * each, "ms", "choose, one by one",
+    yield Measured("dense", "choose_many for 64 users, each", 1e3 * each, "ms", "choose, one by one",
               **no_limit(each / single))  # fmt: skip
 
 

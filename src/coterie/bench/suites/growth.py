@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from coterie import CAB
-from coterie.bench.click_log import Clicks
-from coterie.bench.measuring import Row, best_of, growth_rows, unit_vectors
+from coterie.bench.measuring import Measured, best_of, growth_rows, unit_vectors
+from coterie.bench.rounds import Clicks
 from coterie.bench.suites import dense
 from coterie.experiments.run.replay import replay
 
 USERS, ITEMS, CANDIDATES = 10_000, 105, 15
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure the cost of one-hot CAB's records and of dense CAB's rounds, and fit the exponents."""
     records = 500_000 if quick else 2_000_000
     cost_of(records // 10)  # compiled before it is timed
@@ -44,7 +44,7 @@ def cost_of(
     return 1e6 * spent / records
 
 
-def dense_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def dense_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure rounds of dense CAB around LastFM's size, and fit the exponents."""
     timed = 40 if quick else 200
     for name, sizes in (

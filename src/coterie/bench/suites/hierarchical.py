@@ -13,8 +13,8 @@ from importlib.util import find_spec
 import numpy as np
 
 from coterie import CAB, VW, Hierarchical
-from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd
-from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit
+from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit
+from coterie.bench.rounds import CANDIDATES, FEATURES, RandomVisits
 from coterie.bench.suites import hierarchical_growth
 from coterie.policies.base.batch import Batch
 from coterie.policies.vw import FIXED, SETTINGS
@@ -24,10 +24,10 @@ USERS, ROUNDS, PART = 1892, 50_000, 2_500
 SETTING = "squarecb"
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure a run at LastFM's size, then growth, the slowest call and memory."""
     n_rounds = 2 * PART if quick else ROUNDS
-    crowd = Crowd()
+    crowd = RandomVisits()
     compile_all(crowd)
     parts = [crowd.batch(crowd.rng.integers(USERS, size=PART), CANDIDATES) for _ in range(n_rounds // PART)]
     on_progress(f"{n_rounds:,} rounds at LastFM's size: Hierarchical")
@@ -47,7 +47,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     yield from hierarchical_growth.rows(quick, on_progress)
 
 
-def compile_all(crowd: Crowd) -> None:
+def compile_all(crowd: RandomVisits) -> None:
     """Play a few rounds with each policy, so that no compilation is timed."""
     few = crowd.batch(np.arange(5), CANDIDATES)
     for policy in (Hierarchical(n_features=FEATURES), CAB(n_features=FEATURES, alpha=0.1, gamma=0.0)):
@@ -60,7 +60,7 @@ def seconds_by_part(policy: Hierarchical | CAB | VW, parts: list[Batch]) -> list
     return [best_of(1, partial(policy.run, part)) for part in parts]
 
 
-def against_cab(ours: list[float], cab: list[float], limited: bool) -> Iterator[Row]:
+def against_cab(ours: list[float], cab: list[float], limited: bool) -> Iterator[Measured]:
     """Yield the cost of a round over the whole run, and over its first and last tenth."""
     tenth = max(1, len(ours) // 10)
     for name, part in (
@@ -71,17 +71,17 @@ def against_cab(ours: list[float], cab: list[float], limited: bool) -> Iterator[
         ratio = sum(ours[part]) / sum(cab[part])
         cost = 1e6 * sum(ours[part]) / (len(ours[part]) * PART)
         promise = at_most(0.1, ratio) if limited and part == slice(None) else no_limit(ratio)
-        yield Row(SUITE, name, cost, "µs", "CAB on the same rounds", **promise)
+        yield Measured(SUITE, name, cost, "µs", "CAB on the same rounds", **promise)
 
 
-def against_vw(ours: float, plain: float, tuned: float, n_rounds: int, limited: bool) -> Iterator[Row]:
+def against_vw(ours: float, plain: float, tuned: float, n_rounds: int, limited: bool) -> Iterator[Measured]:
     """Yield rounds per second against Vowpal Wabbit's, by its package and in our own loop."""
     speed = n_rounds / ours
     promise = at_least(10, plain / ours) if limited else no_limit(plain / ours)
     against = f"VW, {SETTING}: predict and learn of its package, {n_rounds / plain:,.0f} rounds/s"
-    yield Row(SUITE, "rounds per second", speed, "rounds/s", against, **promise)
+    yield Measured(SUITE, "rounds per second", speed, "rounds/s", against, **promise)
     against = f"VW, {SETTING}: our loop, which parses once, {n_rounds / tuned:,.0f} rounds/s"
-    yield Row(SUITE, "rounds per second", speed, "rounds/s", against, **no_limit(tuned / ours))
+    yield Measured(SUITE, "rounds per second", speed, "rounds/s", against, **no_limit(tuned / ours))
 
 
 class Plain:

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie import Hierarchical
-from coterie.bench.crowd import CANDIDATES, FEATURES, Crowd, name
-from coterie.bench.measuring import Row, at_most, best_of, fit, no_limit, peak_resident
+from coterie.bench.measuring import Measured, at_most, best_of, fit, no_limit, peak_resident
+from coterie.bench.rounds import CANDIDATES, FEATURES, RandomVisits, name
 from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import split
@@ -45,10 +45,10 @@ class Slowest(NamedTuple):
 NEWCOMERS = 50_000  # beyond the next power of two, where doubling arrays would be copied
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Let a policy grow to a million users, or to 10,000, and measure at several sizes."""
     sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
-    crowd, policy = Crowd(), Hierarchical(n_features=FEATURES)
+    crowd, policy = RandomVisits(), Hierarchical(n_features=FEATURES)
     gc.collect()
     before = resident()
     costs: list[float] = []
@@ -67,18 +67,18 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
     wait = slowest_newcomer(policy, crowd, joining)
     peak = (peak_resident() - before) / len(policy.users)
     what = f"the slowest learn of {joining:,} newcomers after them"
-    yield Row(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
+    yield Measured(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
     what = f"the slowest registration of an id, up to {3 * sizes[-1] // 2:,}"
     wait = slowest_join(3 * sizes[-1] // 2)
-    yield Row(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
+    yield Measured(SUITE, what, 1e3 * wait, "ms", "1 ms", **at_most(LIMIT_MS, 1e3 * wait))
     what = f"memory per user, {FEATURES} features, id included"
-    yield Row(SUITE, what, held, "bytes", "6 KiB", **at_most(1, held / LIMIT_BYTES))
+    yield Measured(SUITE, what, held, "bytes", "6 KiB", **at_most(1, held / LIMIT_BYTES))
     if not quick:  # else the peak is that of the compiler
         what = "memory per user at most, while room is made"
-        yield Row(SUITE, what, peak, "bytes", "6 KiB", **no_limit(peak / LIMIT_BYTES))
+        yield Measured(SUITE, what, peak, "bytes", "6 KiB", **no_limit(peak / LIMIT_BYTES))
 
 
-def fill(policy: Hierarchical, crowd: Crowd, size: int, on_progress: Callable[[str], None]) -> None:
+def fill(policy: Hierarchical, crowd: RandomVisits, size: int, on_progress: Callable[[str], None]) -> None:
     """Add users until there are `size`, each with one payoff."""
     for first in range(len(policy.users), size, FILL):
         on_progress(f"{first:,} of {size:,} users")
@@ -91,7 +91,7 @@ def users_of(policy: Hierarchical) -> Population:
     return policy._model.many
 
 
-def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
+def seconds_of_a_round(policy: Hierarchical, crowd: RandomVisits) -> float:
     """Return the seconds per round of the compiled loop, for random users, during a trial."""
     population, n_users = users_of(policy), len(policy.users)
     taken = []
@@ -103,18 +103,20 @@ def seconds_of_a_round(policy: Hierarchical, crowd: Crowd) -> float:
     return min(taken) / TIMED
 
 
-def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterator[Row]:
+def growth(sizes: tuple[int, ...], costs: list[float], limited: bool) -> Iterator[Measured]:
     """Yield the cost of a round at each size, and the exponent of its growth."""
     for size, cost in zip(sizes, costs, strict=True):
         against = f"{sizes[0]:,} users"
-        yield Row(SUITE, f"a round, {size:,} users", 1e6 * cost, "µs", against, **no_limit(cost / costs[0]))
+        yield Measured(
+            SUITE, f"a round, {size:,} users", 1e6 * cost, "µs", against, **no_limit(cost / costs[0])
+        )
     exponent = fit(sizes, costs)
     promise = at_most(0.05, exponent) if limited else no_limit(exponent)
-    yield Row(SUITE, f"cost ~ users ** exponent, to {sizes[-1]:,}", exponent, "", "1", **promise)
+    yield Measured(SUITE, f"cost ~ users ** exponent, to {sizes[-1]:,}", exponent, "", "1", **promise)
 
 
 def slowest_calls(
-    policy: Hierarchical, crowd: Crowd, on_progress: Callable[[str], None], calls: int = CALLS
+    policy: Hierarchical, crowd: RandomVisits, on_progress: Callable[[str], None], calls: int = CALLS
 ) -> Slowest:
     """Return the longest call of `choose` and of `learn`, in processor time, around the ends of three passes."""
     population, n_users = users_of(policy), len(policy.users)
@@ -136,7 +138,7 @@ def slowest_calls(
     return Slowest(max(one.choose for one in found), max(one.learn for one in found))
 
 
-def call_one_by_one(policy: Hierarchical, crowd: Crowd, calls: int) -> Slowest:
+def call_one_by_one(policy: Hierarchical, crowd: RandomVisits, calls: int) -> Slowest:
     """Return the longest of `calls` calls of `choose` and `learn`."""
     batch = crowd.batch(crowd.rng.integers(len(policy.users), size=calls), CANDIDATES)
     choose = learn = 0.0
@@ -150,16 +152,16 @@ def call_one_by_one(policy: Hierarchical, crowd: Crowd, calls: int) -> Slowest:
     return Slowest(choose, learn)
 
 
-def slowest_rows(found: Slowest, size: str) -> Iterator[Row]:
+def slowest_rows(found: Slowest, size: str) -> Iterator[Measured]:
     """Yield the longest calls, with the limit of 5 ms."""
     for what, seconds in found._asdict().items():
-        yield Row(
+        yield Measured(
             SUITE, f"the slowest call of {what}, {size}, ends of passes among them", 1e3 * seconds, "ms", "1 ms",
             **at_most(LIMIT_MS, 1e3 * seconds),
         )  # fmt: skip
 
 
-def slowest_newcomer(policy: Hierarchical, crowd: Crowd, n_users: int) -> float:
+def slowest_newcomer(policy: Hierarchical, crowd: RandomVisits, n_users: int) -> float:
     """Add `n_users` users with one payoff each, and return the longest `learn`."""
     known = len(policy.users)
     names = map(name, range(known, known + n_users))

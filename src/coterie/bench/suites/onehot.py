@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CAB
-from coterie.bench.click_log import Clicks, Log
-from coterie.bench.direct import Direct
-from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit, peak_resident
+from coterie.bench.direct import DirectLoop
+from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, peak_resident
+from coterie.bench.rounds import ClickLog, Clicks
 from coterie.experiments.run.replay import Replay, replay
 
 ALPHAS = (0.01, 0.05, 0.1, 0.2)
@@ -24,7 +24,7 @@ MILLION = {"n_users": 1_000_000, "n_items": 5_000, "n_candidates": 1}
 DIRECT = "the direct loop over users, compiled by the same compiler"
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure late in a Tuenti-sized replay at several α, then the memory of two large ones."""
     for alpha in ALPHAS:
         yield from late(alpha, 1_000_000 if quick else 15_000_000, on_progress)
@@ -39,10 +39,10 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
             f"peak memory at {name}, {records:,} records, {found['kept']:,} kept, in {found['seconds']:.0f} s"
         )
         keeps = at_most(1, found["peak"] / limit)
-        yield Row("onehot", what, found["peak"], "GiB", f"{limit} GiB", **keeps)
+        yield Measured("onehot", what, found["peak"], "GiB", f"{limit} GiB", **keeps)
 
 
-def late(alpha: float, records: int, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def late(alpha: float, records: int, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Replay a Tuenti-sized log; at its end, time both loops on the same records from the same state."""
     world, compared = Clicks(**TUENTI), min(20_000, records // 200)
     policy = CAB(one_hot=True, alpha=alpha, gamma=GAMMA)
@@ -58,8 +58,10 @@ def late(alpha: float, records: int, on_progress: Callable[[str], None]) -> Iter
     active = len(policy.users)
     (log,) = world.records(compared, seed=2)
     saved, learned = policy.tensors(), policy.learned
-    direct = Direct.of_policy(policy, world.n_users, world.n_items)
-    direct.copy().replay(Log._make(part[:10] for part in log), alpha, GAMMA)  # compiled before it is timed
+    direct = DirectLoop.of_policy(policy, world.n_users, world.n_items)
+    direct.copy().replay(
+        ClickLog._make(part[:10] for part in log), alpha, GAMMA
+    )  # compiled before it is timed
 
     def restart() -> CAB:
         again = CAB(one_hot=True, alpha=alpha, gamma=GAMMA)
@@ -77,13 +79,13 @@ def late(alpha: float, records: int, on_progress: Callable[[str], None]) -> Iter
     if same != compared:
         promise["holds"] = False
     what = f"α = {alpha:g}: records a second, {active:,} users active; {same:,} of {compared:,} choices equal"
-    yield Row("onehot", what, 1 / fast, "records/s", f"{DIRECT}: {1 / slow:,.0f} records/s", **promise)
+    yield Measured("onehot", what, 1 / fast, "records/s", f"{DIRECT}: {1 / slow:,.0f} records/s", **promise)
     what = (
         f"α = {alpha:g}: a replay of {records:,} records, {policy.learned:,} kept (drawing the log took "
         f"{drawing:.0f} s of it)"
     )
     promise = at_most(1, whole / 600) if records >= 15_000_000 else no_limit(whole / 600)
-    yield Row("onehot", what, whole / 60, "min", "10 minutes", **promise)
+    yield Measured("onehot", what, whole / 60, "min", "10 minutes", **promise)
 
 
 def peak(size: dict[str, int], records: int) -> dict[str, float]:

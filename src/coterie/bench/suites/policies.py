@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CLUB, SCLUB, DynUCB, LinUCB, Policy, Random
-from coterie.bench.measuring import Row, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
+from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
 FEATURES, CANDIDATES, GROUPS = 25, 25, 10
@@ -26,7 +26,7 @@ PROMISED = ("CLUB", "SCLUB", "DynUCB")
 WAITS = 3  # a round calls choose, which calls decide, and learn
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Measure a round with many users, against one with a tenth of them, and in the compiled loop."""
     visits = 2 if quick else 8
     for name, make in MAKERS.items():
@@ -38,21 +38,23 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
         speed = 1 / costs[MANY]
         promise = at_least(1000, speed) if name in PROMISED else no_limit(speed)
         size = f"{MANY:,} users"
-        yield Row("policies", f"{name}: {size}, choose and learn", speed, "rounds/s", "1 round/s", **promise)
+        yield Measured(
+            "policies", f"{name}: {size}, choose and learn", speed, "rounds/s", "1 round/s", **promise
+        )
         growth = costs[MANY] / costs[FEW]
         promise = at_most(1.5, growth) if name in PROMISED else no_limit(growth)
         against = f"{FEW:,} users, as often visited"
-        yield Row("policies", f"{name}: a round, {size}", 1e6 * costs[MANY], "µs", against, **promise)
+        yield Measured("policies", f"{name}: a round, {size}", 1e6 * costs[MANY], "µs", against, **promise)
         if type(policy).run is not Policy.run:
             policy.run(batches[0])
             compiled = min(best_of(1, partial(policy.run, batch)) for batch in batches) / ROUNDS
-            yield Row(
+            yield Measured(
                 "policies", f"{name}: a round of the compiled loop, {size}", 1e6 * compiled, "µs",
                 "choose and learn", **no_limit(compiled / costs[MANY]),
             )  # fmt: skip
     round_ = costs[MANY]  # LinUCB's, the shortest
     cost = WAITS * seconds_of_a_turn()
-    yield Row(
+    yield Measured(
         "policies", "LinUCB: what being safe for threads costs a round", 1e6 * cost, "µs", "the round",
         **at_most(0.05, cost / round_),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.bench.measuring import Row, at_most, no_limit
+from coterie.bench.measuring import Measured, at_most, no_limit
 from coterie.data.rounds import Round
 from coterie.data.worlds.sparse_world import SparseWorld
 from coterie.policies import CAB, LinUCB, Policy, SparseCAB
@@ -38,7 +38,7 @@ class Played:
         return held_bytes(self.policy) / 1e6
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Play 10,000 rounds at d = 2,000, or 1,500 at d = 400, and yield the results. CAB takes long."""
     small: dict[str, Any] = {"n_features": 400, "n_users": 8, "clusters_per_family": 2, "n_candidates": 10}
     world = SparseWorld(**small) if quick else SparseWorld()
@@ -73,7 +73,7 @@ def play(played: dict[str, Played], rounds: Iterable[Round]) -> None:
             one.regret += float(sent.expected.max() - sent.expected[k])
 
 
-def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Row]:
+def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Measured]:
     """Yield all results, SparseCAB's as ratios to the others'. The saving in time grows with d."""
     rivals = [name for name in played if name != OURS]
     regret, seconds, memory = (
@@ -88,10 +88,10 @@ def compared(played: dict[str, Played], time_limit: float | None) -> Iterator[Ro
     ):
         ratio = found[OURS] / found[against]
         keeps = no_limit(ratio) if limit is None else at_most(limit, ratio)
-        yield Row(SUITE, f"{what} of {OURS}", found[OURS], unit, against, **keeps)
+        yield Measured(SUITE, f"{what} of {OURS}", found[OURS], unit, against, **keeps)
         for name in rivals:
             ratio = found[name] / found[OURS]
-            yield Row(SUITE, f"{what} of {name}", found[name], unit, OURS, **no_limit(ratio))
+            yield Measured(SUITE, f"{what} of {name}", found[name], unit, OURS, **no_limit(ratio))
 
 
 def held_bytes(root: Any) -> int:

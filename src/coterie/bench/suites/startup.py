@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from coterie.bench.measuring import Row
+from coterie.bench.measuring import Measured
 
 IMPORT = "import coterie"
 DECIDE = """
@@ -59,7 +59,7 @@ main()
 """
 
 
-def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Time new processes; the interpreter's own start is subtracted."""
     on_progress("starting fresh processes")
     seconds(DECIDE)  # fills the compilation cache if it is cold
@@ -86,7 +86,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
             compiled = seconds(FIRST_PAGE, NUMBA_CACHE_DIR=folder) - bare
         name = "the ten lines of the README, compiled before the first answer"
-        yield Row("startup", name, compiled, "s", "import numpy", compiled / numpy, None, None)
+        yield Measured("startup", name, compiled, "s", "import numpy", compiled / numpy, None, None)
 
     on_progress("a cache directory that cannot be written")
     with tempfile.TemporaryDirectory() as folder:
@@ -96,11 +96,13 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
         cold = seconds(DECIDE, NUMBA_CACHE_DIR=str(locked / "inside"))
         locked.chmod(0o700)
     name, against = "the same without a usable cache", "with a warm cache"
-    yield Row("startup", name, cold, "s", against, cold / took, None, None)
+    yield Measured("startup", name, cold, "s", against, cold / took, None, None)
 
 
-def _row(name: str, took: float, most: float, numpy: float) -> Row:
-    return Row("startup", name, took, "s", "import numpy", took / numpy, f"value < {most} s", took < most)
+def _row(name: str, took: float, most: float, numpy: float) -> Measured:
+    return Measured(
+        "startup", name, took, "s", "import numpy", took / numpy, f"value < {most} s", took < most
+    )
 
 
 def seconds(code: str, **environment: str) -> float:

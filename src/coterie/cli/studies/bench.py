@@ -13,9 +13,9 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from coterie.bench import SUITES, describe_machine, run_suites, write_rows
-from coterie.bench.measuring import Row, at_most, no_limit
+from coterie.bench.measuring import Measured, at_most, no_limit
 from coterie.bench.plots import draw_growth
-from coterie.cli.shared.extras import need_service
+from coterie.cli.app import need_service
 from coterie.cli.shared.options import JsonOption
 
 DECISIONS = "decisions"
@@ -54,7 +54,7 @@ def bench(
     os.environ["COTERIE_COMPILE"] = "first"  # what is measured is machine code
     notes = Console(stderr=True)
     suites = suites or []
-    found: list[Row] = []
+    found: list[Measured] = []
     with threadpool_limits(1), notes.status("starting") as status:
         for row in _rows(suites, quick, status.update, notes):
             found.append(row)
@@ -79,7 +79,7 @@ def bench(
 
 def _rows(
     suites: list[str], quick: bool, on_progress: Callable[[str], None], notes: Console
-) -> Iterator[Row]:
+) -> Iterator[Measured]:
     speed = [name for name in suites if name not in (DECISIONS, SIZES, SNAPSHOTS)]
     if speed or not suites:
         yield from run_suites(speed, quick, on_progress)
@@ -91,7 +91,7 @@ def _rows(
         yield from size_rows(quick, on_progress)
 
 
-def size_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def size_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Yield the bytes of a decision between 20 actions, with a reward for every second one."""
     need_service()
     from coterie.bench.service.sizes import measure
@@ -109,12 +109,12 @@ def size_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
         ):
             ratio = value / reference
             bound = no_limit(ratio) if limit is None else at_most(limit, ratio)
-            yield Row(
+            yield Measured(
                 SIZES, f"a decision {what}, {name}", value, "bytes", f"{reference:,.0f} B {against}", **bound
             )
 
 
-def snapshot_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Row]:
+def snapshot_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
     """Yield the cost of many users: 20,000 if quick, else a million."""
     need_service()
     from coterie.bench.service.many_users import measure
@@ -122,8 +122,8 @@ def snapshot_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[R
     few, many = measure(100, on_progress), measure(20_000 if quick else 1_000_000, on_progress)
     users = f"{many.users:,} users"
 
-    def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Row:
-        return Row(SNAPSHOTS, name, value, unit, against, **rest)
+    def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Measured:
+        return Measured(SNAPSHOTS, name, value, unit, against, **rest)
 
     yield row(f"a start, {users}", many.start, "s", "60 s", **at_most(1, many.start / 60))
     yield row(f"peak memory, {users}", many.memory / 1e9, "GB", "2 GB", **at_most(1, many.memory / 2e9))
@@ -154,7 +154,7 @@ def snapshot_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[R
 
 def decision_rows(
     quick: bool, on_progress: Callable[[str], None], left_out: Callable[[str], None]
-) -> Iterator[Row]:
+) -> Iterator[Measured]:
     """Yield the payoffs of the service's decisions against Vowpal Wabbit's best setting, then ways to explore."""
     need_service()
     from coterie.bench.service.decisions import exploring, results
@@ -168,17 +168,19 @@ def decision_rows(
         against = f"{one.rival:.3f}, Vowpal Wabbit's best of five ({one.setting})"
         limit = "< 1" if one.by_regret else "> 1"
         holds = None if ratio != ratio else ratio < 1 if one.by_regret else ratio > 1
-        yield Row(DECISIONS, one.game, ours, unit, against, ratio, limit, holds)
+        yield Measured(DECISIONS, one.game, ours, unit, against, ratio, limit, holds)
         if one.game == "digits":
-            yield Row(DECISIONS, "digits, right answers", ours, unit, "0.80", ours / 0.8, ">= 1", ours >= 0.8)
+            yield Measured(
+                DECISIONS, "digits, right answers", ours, unit, "0.80", ours / 0.8, ">= 1", ours >= 0.8
+            )
     for game, way, score in exploring(quick, on_progress):
         unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
         against = "share of the rounds that the log is worth to evaluate a uniform choice"
         name = f"{game}, exploring by {way}"
-        yield Row(DECISIONS, name, score.value, unit, against, score.worth, None, None)
+        yield Measured(DECISIONS, name, score.value, unit, against, score.worth, None, None)
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[Measured]) -> None:
     shown = Table(box=None, padding=(0, 2, 0, 0))
     shown.add_column("what, and against what", overflow="fold")
     for title in ("ratio", "limit", "holds"):

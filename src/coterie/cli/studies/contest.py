@@ -18,7 +18,7 @@ from coterie.errors import CoterieError, FileError
 from coterie.experiments import parse_specs
 from coterie.experiments.report.contest_figure import save_contest
 from coterie.experiments.study import overall
-from coterie.experiments.study.contest import Line, put_into, read_contest, table
+from coterie.experiments.study.contest import ContestLine, put_into, read_contest, table
 from coterie.experiments.study.games import GAMES, N_SETTINGS, PLAYERS, players
 from coterie.experiments.study.protocol import PAPER_RUNS, Protocol
 
@@ -118,7 +118,7 @@ def _write(folders: Sequence[Path], out: Path, into: Path | None, as_json: bool)
     console.print(f"Whole table: {out / 'contest.md'}", highlight=False, soft_wrap=True)
 
 
-def _leaders(line: Line) -> Iterator[str]:
+def _leaders(line: ContestLine) -> Iterator[str]:
     """Yield name and value of the two best policies: regret over RAN's, or a log's click-through rate."""
     sign = -1 if line.is_log else 1
     for score in sorted(line.scores.values(), key=lambda score: sign * score.mean)[:2]:
@@ -126,7 +126,9 @@ def _leaders(line: Line) -> Iterator[str]:
         yield f"{score.mean:.4f}" if line.is_log else f"{score.mean:.3f}"
 
 
-def _plain(folders: Sequence[Path], lines: list[Line], verdict: overall.Overall | None) -> dict[str, Any]:
+def _plain(
+    folders: Sequence[Path], lines: list[ContestLine], verdict: overall.Overall | None
+) -> dict[str, Any]:
     """Return everything as JSON values, with the sentences that pages show."""
     return {
         "folders": [folder.name for folder in folders],

@@ -38,7 +38,7 @@ def get_(
             dataset,
             place,
             url=url,
-            told=lambda done, total: progress.update(task, completed=done, total=total),
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
     for path in files:
         print(path)

@@ -94,8 +94,10 @@ def evaluate(
             return
         console = Console()
         title = f"{opened.name}: {count(len(opened.interactions), 'decision')}"
-        told = f"{headline(found)}. {lead(found)}"
-        console.print(told, *([outlook(found)] if watch else []), "", sep="\n", markup=False, highlight=False)
+        verdict = f"{headline(found)}. {lead(found)}"
+        console.print(
+            verdict, *([outlook(found)] if watch else []), "", sep="\n", markup=False, highlight=False
+        )
         console.print(result_table(title, *short_table(found)))
         for line in ("", COLUMNS, *found.notes):
             console.print(line, markup=False, highlight=False)

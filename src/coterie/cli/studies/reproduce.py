@@ -18,8 +18,9 @@ from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
 from coterie.data.worlds.stage import N_ROUNDS, Stage
 from coterie.errors import CoterieError, ParameterError
-from coterie.experiments import Run, Spec, parse_spec, parse_specs
+from coterie.experiments import parse_specs
 from coterie.experiments.run.specs import names
+from coterie.experiments.study.games import why_unable
 from coterie.experiments.study.reproduce import numbers
 
 PAPER = "cab,club,dynucb,linucb-single,linucb-multiple,random"
@@ -77,7 +78,9 @@ def reproduce(
         place = open_place(
             name, chosen_settings, notes, rounds, unverified=unverified, fall_back=dataset == "all"
         )
-        chosen = _all(place, seed) if policies == "all" else parse_specs(policies or PAPER)
+        chosen = parse_specs(",".join(names()) if policies == "all" else policies or PAPER)
+        if policies == "all":
+            chosen = [spec for spec in chosen if why_unable(spec, place, seed) is None]
         protocol = make_protocol(
             place, chosen,
             out=out, quick=quick, runs=runs, rounds=rounds, seed=seed, tuning_runs=tuning_runs,
@@ -91,18 +94,6 @@ def reproduce(
     if as_json:
         results = [numbers(evidence) for evidence in found]
         print(json.dumps(results if dataset == "all" else results[0], indent=2))
-
-
-def _all(place: Any, seed: int) -> list[Spec]:
-    """Return every policy that can play these data without further settings, such as a graph."""
-    able = []
-    for spec in (parse_spec(name) for name in names()):
-        try:
-            Run.of(spec, place, seed, 1).make_policy()
-        except CoterieError:
-            continue
-        able.append(spec)
-    return able
 
 
 def open_place(
@@ -124,7 +115,7 @@ def open_place(
     if unverified and name in VERIFIED:
         chosen["verify"] = False
     if name in ("kddcup", "avazu"):
-        chosen["told"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
+        chosen["on_progress"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
     try:
         place: Any = open_dataset(name, **chosen)
         _ = place.n_users  # so that errors in the files are raised now

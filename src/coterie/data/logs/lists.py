@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import draw_distinct
 from coterie.data.files import check_choice
+from coterie.data.rounds import draw_distinct
 from coterie.errors import ParameterError
 
 DRAWS = ("balanced", "uniform", "all")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import BlockSource
 from coterie.data.files import check_choice
 from coterie.data.logs.lists import DRAWS, draw_lists
+from coterie.data.rounds import BlockSource
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch

@@ -22,13 +22,13 @@ def ad_log(
     is_whole: bool,
     n_candidates: int = 20,
     draw: str = "balanced",
-    told: Callable[[str], None] = lambda what: None,
+    on_progress: Callable[[str], None] = lambda what: None,
 ) -> Logged:
     """Return the records of the `chosen` users and ads as a log with candidate lists.
 
     `frames` yields the file's records; `is_whole` is False if the file is a sample.
     """
-    make = partial(select, frames, chosen["n_users"], chosen["n_items"], told)
+    make = partial(select, frames, chosen["n_users"], chosen["n_items"], on_progress)
     selection = kept_selection(path, chosen, make)
     users, items, clicks = selection.users, selection.items, selection.clicks
     notes = [

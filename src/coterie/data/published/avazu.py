@@ -32,7 +32,7 @@ def avazu(
 ) -> Logged:
     """Return the log of the chosen users and ads; from `train`, or else from the small sample.
 
-    The other settings are those of `ad_log`: n_candidates, draw and told.
+    The other settings are those of `ad_log`: n_candidates, draw and on_progress.
     """
     check_choice("ad", ad, tuple(ADS))
     names = [file] if file else ["train", "train.csv", "train_sample_8999.csv"]

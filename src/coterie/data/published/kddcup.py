@@ -33,7 +33,7 @@ def kddcup(
 ) -> Logged:
     """Return the log of the chosen users and ads; from `training.txt`, or else from the small sample.
 
-    The other settings are those of `ad_log`: n_candidates, draw and told.
+    The other settings are those of `ad_log`: n_candidates, draw and on_progress.
     """
     names = [file] if file else ["training.txt", "Click_prediction_small.csv"]
     path = find_needed(data_folder(folder), source("kddcup").places, names, "kddcup")

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Ints
-from coterie.data.blocks import draw_distinct
 from coterie.data.files import check_choice
 from coterie.data.published.dealt import Dealt
 from coterie.data.published.tags import Tagging, features
+from coterie.data.rounds import draw_distinct
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates

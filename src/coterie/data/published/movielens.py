@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.blocks import draw_distinct
 from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known
 from coterie.data.published.dealt import Dealt
+from coterie.data.rounds import draw_distinct
 from coterie.errors import FileError, ParameterError
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates

@@ -125,7 +125,7 @@ def refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[s
 
 
 def select(
-    frames: Callable[[], Iterator[Any]], n_users: int, n_items: int, told: Callable[[str], None]
+    frames: Callable[[], Iterator[Any]], n_users: int, n_items: int, on_progress: Callable[[str], None]
 ) -> Selection:
     """Select the `n_items` most served ads, then the `n_users` users with the most records of those ads.
 
@@ -134,11 +134,11 @@ def select(
     held in memory.
     """
     pl = need("polars", "reading logs")
-    told("counting ads")
+    on_progress("counting ads")
     items, n_read = _most(pl, frames(), "item", n_items)
-    told("counting users")
+    on_progress("counting users")
     users, _ = _most(pl, (f.filter(pl.col("item").is_in(items.implode())) for f in frames()), "user", n_users)
-    told("taking their records")
+    on_progress("taking their records")
     user_rows, item_rows = _numbered(pl, users, "user"), _numbered(pl, items, "item")
     parts = [
         frame.join(user_rows, on="user", maintain_order="left")

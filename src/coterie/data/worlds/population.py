@@ -24,7 +24,7 @@ class Visit(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Population:
+class WorldUsers:
     """A population of constant size, in slots: a user who leaves is replaced by a newcomer with a new id.
 
     A newcomer takes over the slot and how often it is drawn, nothing else. User s starts in slot s; with

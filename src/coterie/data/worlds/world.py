@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.rounds import Round
-from coterie.data.worlds.population import POPULARITIES, Population, is_whole
+from coterie.data.worlds.population import POPULARITIES, WorldUsers, is_whole
 from coterie.errors import ContextError, ParameterError
 from coterie.models.actions import ActionLike, Actions
 
@@ -55,10 +55,10 @@ class World(ABC):
         return {"kind": self.kind, **{k: v for k, v in asdict(self).items() if k != "drift" or v}}
 
     @cached_property
-    def population(self) -> Population:
+    def population(self) -> WorldUsers:
         """The users: their clusters, and the order of their visits."""
-        names = [field.name for field in fields(Population) if hasattr(self, field.name)]
-        return Population(**{name: getattr(self, name) for name in names})
+        names = [field.name for field in fields(WorldUsers) if hasattr(self, field.name)]
+        return WorldUsers(**{name: getattr(self, name) for name in names})
 
     @abstractmethod
     def truth(self, user: Hashable) -> Floats:

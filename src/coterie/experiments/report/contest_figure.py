@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coterie.experiments.study.contest import FIRST, RANDOM, Line
+from coterie.experiments.study.contest import FIRST, RANDOM, ContestLine
 from coterie.experiments.study.paper_figures import PLAIN, plain_style, write_figure
 from coterie.report.page import FAINT, GRID, INK, SERIES
 
@@ -21,7 +21,7 @@ EDGE = 1.25  # what is further right is drawn there, as a triangle
 CAPTION = "What each policy loses, over what choosing at random loses"
 
 
-def save_contest(lines: Sequence[Line], path: Path) -> list[Path]:
+def save_contest(lines: Sequence[ContestLine], path: Path) -> list[Path]:
     """Draw the lines with Hierarchical (all, if there are none) as path.svg and path.png.
 
     Without a result beside RAN's there is nothing to draw, and no file is written.
@@ -35,13 +35,13 @@ def save_contest(lines: Sequence[Line], path: Path) -> list[Path]:
     return write_figure(figure, path, CAPTION, ("svg", "png"))
 
 
-def _dots(line: Line) -> dict[str, float]:
+def _dots(line: ContestLine) -> dict[str, float]:
     """Return the relative loss of each policy except RAN."""
     lost = {name: line.lost(name) for name in line.scores if name != RANDOM}
     return {name: value for name, value in lost.items() if value is not None}
 
 
-def _draw(lines: Sequence[Line]) -> Figure:
+def _draw(lines: Sequence[ContestLine]) -> Figure:
     ink, faint, grid, accent = (PLAIN[colour] for colour in (INK, FAINT, GRID, SERIES[0]))
     tall = ABOVE + HEIGHT * len(lines) + BELOW
     left = max(2.6, 0.25 + LETTER * max(len(_name(line)) for line in lines))
@@ -93,7 +93,7 @@ def _label(axes: Axes, text: str, at: tuple[float, float], *, above: bool, colou
     )  # fmt: skip
 
 
-def _name(line: Line) -> str:
+def _name(line: ContestLine) -> str:
     return line.title.replace(" (generated twin)", " (generated)").replace(
         " (built-in world)", " (generated)"
     )

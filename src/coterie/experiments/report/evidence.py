@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coterie.experiments.report.page import from_template
 from coterie.experiments.report.words import headline, reason
-from coterie.experiments.study.compare import Result
+from coterie.experiments.study.compare import PolicyResult
 from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.paper_figures import in_page
 from coterie.experiments.study.protocol import Protocol
@@ -125,13 +125,13 @@ def final_table(evidence: Reproduced) -> tuple[list[str], list[list[str]]]:
     return [*head, "asked", "shared", "with"], lines
 
 
-def _sharing(result: Result) -> list[str]:
+def _sharing(result: PolicyResult) -> list[str]:
     taught = result.over("shared_with").mean
     with_whom = f"{taught:,.1f}" if taught == taught else "–"
     return [f"{result.over('neighbours').mean:,.1f}", f"{result.over('share_rate').mean:.1%}", with_whom]
 
 
-def _final(result: Result, is_log: bool) -> str:
+def _final(result: PolicyResult, is_log: bool) -> str:
     if is_log:
         return paid(result)
     return "–" if result.to_random is None else shown(*result.to_random, ".3f")

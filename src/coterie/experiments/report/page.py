@@ -10,9 +10,16 @@ from pathlib import Path
 from string import Template
 
 import coterie
-from coterie.experiments.report.captions import picture_words, setting
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
-from coterie.experiments.report.words import about, headline, lead, reasons, reasons_title
+from coterie.experiments.report.words import (
+    about,
+    headline,
+    lead,
+    picture_words,
+    reasons,
+    reasons_title,
+    setting,
+)
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.compare import Comparison, Plan
 from coterie.experiments.study.table import table

@@ -12,9 +12,9 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.engines.runs import Runs
+from coterie.engines.runs import JointRuns
 from coterie.experiments.run import parallel
-from coterie.experiments.run.parallel import OnProgress, StoppedError, Task, Work, Workers
+from coterie.experiments.run.parallel import OnProgress, RunStoppedError, Task, Work, Workers
 from coterie.experiments.run.runs import Run
 from coterie.models.batches import names_of
 from coterie.models.files import pack_ids, unpack_ids
@@ -105,7 +105,7 @@ class _Barrier:
     def __init__(self, device: Any, shape: tuple[int, int], tasks: Sequence[Task]) -> None:
         users, n_features = shape
         alpha, gamma = ([run.parameters[name] for run, _ in tasks] for name in ("alpha", "gamma"))
-        self.runs = Runs(device, alpha, gamma, users, n_features, max(run.n_rounds for run, _ in tasks))
+        self.runs = JointRuns(device, alpha, gamma, users, n_features, max(run.n_rounds for run, _ in tasks))
         self.changed = Condition()
         self._present = len(tasks)
         self._asked: dict[int, tuple[Batch, int]] = {}
@@ -138,7 +138,7 @@ class _Barrier:
     def check(self) -> None:
         """Raise if the runs are to stop."""
         if self._stopped:
-            raise StoppedError
+            raise RunStoppedError
 
     def _play_if_all_ask(self) -> None:
         if self._asked and len(self._asked) == self._present and not self._stopped:

@@ -93,7 +93,7 @@ def _record_here(tasks: Sequence[Task], on_progress: OnProgress, work: Work) -> 
         tick(run.n_rounds)
 
 
-class StoppedError(Exception):
+class RunStoppedError(Exception):
     """The comparison was interrupted."""
 
 
@@ -133,7 +133,7 @@ def _record(number: int, work: Work, run: Run, path: Path) -> None:
     def tick(done: int) -> None:
         _counts[number] = done
         if _counts[-1] == STOP:
-            raise StoppedError
+            raise RunStoppedError
 
     work(run, path, tick=tick)
     tick(run.n_rounds)

@@ -24,7 +24,7 @@ FRIENDS = "friends"
 EVERYBODY = "everybody"  # the user of data without users
 # The code that determines a trace: policies, models, data, and the modules that play a run.
 ROOMS = ("models", "policies", "data")
-WRITERS = ("batches", "own", "play", "record", "runs", "specs", "trace", "worlds")
+WRITERS = ("batches", "play", "record", "runs", "specs", "trace", "worlds")
 FORMAT = 1  # of the header, and with it of the trace
 
 

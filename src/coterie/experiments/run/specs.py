@@ -1,16 +1,60 @@
-"""Policies as written on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:items=ids`."""
+"""Policies as written on a command line: `cab`, `linucb-single`, `cab:alpha=0.05:items=ids`.
+
+`own:make=package.module.function` is a policy of the user's own. The function is called with `n_features`, `one_hot`
+and `seed`, once per run, and returns any `Policy`. What it learned is not saved, and a finished run is played again
+each time, because the function may have changed.
+"""
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from importlib import import_module
+from typing import Any, ClassVar, final
 
 from coterie.errors import ParameterError
-from coterie.experiments.run.own import OWN, Own
 from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
 from coterie.policies.vw import SETTINGS
+
+OWN = "own"
+
+
+@final
+class Own:
+    """A policy of your own."""
+
+    name: ClassVar[str] = OWN
+    finds_neighbours: ClassVar[bool] = False
+    tuned: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    not_saved: ClassVar[tuple[str, ...]] = ()
+    takes_both: ClassVar[bool] = False
+    takes_names: ClassVar[bool] = False
+
+    def __new__(
+        cls, *, make: str | None = None, n_features: int | None = None, one_hot: bool = False, seed: int = 0
+    ) -> Any:
+        """Call the function, and return the policy that it makes."""
+        policy = _imported(make)(n_features=n_features, one_hot=one_hot, seed=seed)
+        if not isinstance(policy, Policy):
+            raise ParameterError(
+                f"own:make={make} made a {type(policy).__name__}, expected a coterie.Policy, such as "
+                "coterie.bridges.FromFunction(…)"
+            )
+        return policy
+
+
+def _imported(text: Any) -> Any:
+    module, dot, name = str(text).rpartition(".")
+    if text is None or not dot:
+        raise ParameterError(f"own:make={text}; write own:make=module.function")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ParameterError(
+            f"own:make={text} cannot be imported ({error}); PYTHONPATH must name the folder of its module"
+        ) from error
+
 
 # What a spec may name: our policies, and the user's own.
 KINDS: dict[str, Any] = {**POLICIES, OWN: Own}

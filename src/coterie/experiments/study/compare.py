@@ -10,7 +10,16 @@ import numpy as np
 import polars as pl
 
 from coterie.errors import ParameterError
-from coterie.evaluation.verdict import FIRST_RUNS, LEVEL, Rate, Runs, chance_of_best, is_ahead, level_at, rate
+from coterie.evaluation.verdict import (
+    FIRST_RUNS,
+    LEVEL,
+    ClickRate,
+    RunRegrets,
+    chance_of_best,
+    is_ahead,
+    level_at,
+    rate,
+)
 from coterie.experiments.run.parallel import OnProgress, Task, Workers, record_all
 from coterie.experiments.run.record import policy_path
 from coterie.experiments.run.runs import Run
@@ -83,19 +92,19 @@ LOG_RUNS = 3  # on a log: they only average over the drawn lists
 
 @final
 @dataclass(frozen=True)
-class Result:
+class PolicyResult:
     """One policy over all its runs."""
 
     spec: Spec
     runs: list[Summary]  # in the order of the seeds
     curve: Curve  # regret against rounds; for a log, click-through rate against kept records
     to_random: Spread | None  # regret divided by RAN's, if RAN took part
-    rate: Rate | None = None  # for a log: the click-through rate with its sampling error
+    rate: ClickRate | None = None  # for a log: the click-through rate with its sampling error
 
     @property
     def sample(self) -> Any:
         """What the verdict compares: the regrets of the runs, or the rate on a log."""
-        return self.rate or Runs(np.array([run.regret for run in self.runs]))
+        return self.rate or RunRegrets(np.array([run.regret for run in self.runs]))
 
     def over(self, name: str) -> Spread:
         """Return mean and spread over the runs of one number of `Summary`."""
@@ -108,7 +117,7 @@ class Comparison:
     """The results, best policy first."""
 
     plan: Plan
-    results: list[Result]
+    results: list[PolicyResult]
     pictured: Spec | None  # the first policy that has neighbourhoods
     picture: pl.DataFrame | None  # its neighbourhoods at the end of the first run, see `neighbourhoods`
     # For specs that stand for several settings: each setting's result. The plan has the best of them instead.
@@ -129,7 +138,7 @@ class Comparison:
         return chance_of_best(first, others, self._n_hidden)
 
     @property
-    def closest(self) -> Result:
+    def closest(self) -> PolicyResult:
         """The policy over which the first's lead is least certain."""
         first, *others = self.results
         return max(others, key=lambda other: first.sample.chance_over(other.sample))
@@ -176,7 +185,7 @@ def read_comparison(plan: Plan) -> Comparison:
         ratio = None
         if blind is not None and not plan.is_log:
             ratio = ratio_to_random([r.regret for r in runs], [r.regret for r in read[blind.text][0]])
-        results.append(Result(spec, runs, series, ratio, paid))
+        results.append(PolicyResult(spec, runs, series, ratio, paid))
     results.sort(key=_place)
     return Comparison(plan, results, *_picture(plan), hindsight)
 
@@ -197,7 +206,7 @@ def _in_hindsight(plan: Plan, runs: dict[str, list[Summary]]) -> tuple[Plan, dic
     return replace(plan, specs=specs), found_by_spec
 
 
-def _place(result: Result) -> float:
+def _place(result: PolicyResult) -> float:
     """Return the sort key of a result: the best has the least. Policies that kept no record come last."""
     if result.rate is None:
         return result.over("regret").mean
@@ -206,7 +215,7 @@ def _place(result: Result) -> float:
 
 def _read(
     plan: Plan, spec: Spec, measure: Callable[[pl.DataFrame], Any]
-) -> tuple[list[Summary], Curve, Rate | None]:
+) -> tuple[list[Summary], Curve, ClickRate | None]:
     traces = [read_trace(path) for _, path in plan.tasks(spec)]
     paid = rate([kept_records(trace) for trace in traces]) if plan.is_log else None
     return [summarise(trace) for trace in traces], curve([measure(trace) for trace in traces]), paid

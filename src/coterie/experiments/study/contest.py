@@ -28,13 +28,13 @@ from coterie.policies import POLICIES
 FIRST = ("hierarchical", "vw")  # of the columns
 RANDOM = "random"
 NOT_PLAYED = "Not played in the runs that this line is made of."
-TOLD_FRIENDS = " and friends"  # a view's suffix
+WITH_FRIENDS = " and friends"  # a view's suffix
 GIVEN = "it is given friendships, so it plays in the line with friends"
 NOT_GIVEN = "it takes no friendships"
 BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
 
 
-class Score(NamedTuple):
+class ContestScore(NamedTuple):
     """A policy's result: regret divided by RAN's (lower is better), or click-through rate (higher is better)."""
 
     title: str
@@ -51,14 +51,14 @@ class Score(NamedTuple):
         return -self.mean if is_log else self.mean
 
 
-class Line(NamedTuple):
+class ContestLine(NamedTuple):
     """One dataset."""
 
     title: str
     is_log: bool
     n_rounds: int
     n_runs: int
-    scores: dict[str, Score]  # by the policy's name
+    scores: dict[str, ContestScore]  # by the policy's name
     not_played: dict[str, str] = {}  # by the policy's name: why it has no score  # noqa: RUF012
 
     def best(self, names: Iterable[str] | None = None) -> str | None:
@@ -74,7 +74,7 @@ class Line(NamedTuple):
         return None if blind is None or not self.scores[name].mean else blind.mean / self.scores[name].mean
 
 
-def read_contest(folders: Sequence[Path]) -> list[Line]:
+def read_contest(folders: Sequence[Path]) -> list[ContestLine]:
     """Return the lines of the table, from the `numbers.json` of each folder."""
     if not folders:
         raise ParameterError("no folder is named; give folders with a numbers.json, such as results/lastfm")
@@ -130,10 +130,10 @@ def _read(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
+def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], ContestScore]:
     """Return the best of each policy's settings in a folder, by name and view of items."""
     is_log = comparison["measure"] == "ctr"
-    found: dict[tuple[str, str], Score] = {}
+    found: dict[tuple[str, str], ContestScore] = {}
     blind = [p for p in comparison["policies"] if p["policy"].split(":")[0] == RANDOM]
     for policy in comparison["policies"]:
         value = policy["ctr"] if is_log else policy["regret_to_random"]
@@ -141,16 +141,16 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], Score]:
             continue  # without RAN there is no reference
         title, _, settings = policy["title"].partition(" (")
         chosen = re.search(r"best of \d+: ([\w-]+)", settings)
-        is_told = f"={FRIENDS}" in settings
-        note = FRIENDS if is_told else chosen[1] if chosen else ""
+        has_friends = f"={FRIENDS}" in settings
+        note = FRIENDS if has_friends else chosen[1] if chosen else ""
         view = policy.get("items") or ("ids" if is_log else "features")  # older files do not have it
         view = "ids" if view == "units" else view
-        view += TOLD_FRIENDS * is_told
+        view += WITH_FRIENDS * has_friends
         key = (policy["policy"].split(":")[0], view)
         runs = tuple(_by_run(policy, None if is_log else blind[0]))
         spread = math.nan if value["spread"] is None else value["spread"]
         n_runs = len(comparison["seeds"])
-        score = Score(title, value["mean"], spread, view, note, runs, n_runs, value.get("error"))
+        score = ContestScore(title, value["mean"], spread, view, note, runs, n_runs, value.get("error"))
         if key not in found or score.loss(is_log) < found[key].loss(is_log):
             found[key] = score
     return found
@@ -164,7 +164,7 @@ def _by_run(policy: dict[str, Any], blind: dict[str, Any] | None) -> list[float]
     return [own["regret"] / other["regret"] for own, other in both]
 
 
-def _lines(group: dict[str, Any], apart: str) -> list[Line]:
+def _lines(group: dict[str, Any], apart: str) -> list[ContestLine]:
     """Return a dataset's line; more if who takes ids, too, also played on features only, or somebody with friends."""
     numbers, scores = group["numbers"], group["scores"]
     comparison = numbers["comparison"]
@@ -173,26 +173,29 @@ def _lines(group: dict[str, Any], apart: str) -> list[Line]:
     facts = (is_log, comparison["n_rounds"], group["n_runs"])
     of_both = {name for name, view in scores if view == "both"}
     plain = {name: score for (name, view), score in scores.items() if view == "features"}
-    told = {name: score for (name, view), score in scores.items() if view.endswith(TOLD_FRIENDS)}
-    any_view: dict[str, Score] = {}
+    befriended = {name: score for (name, view), score in scores.items() if view.endswith(WITH_FRIENDS)}
+    any_view: dict[str, ContestScore] = {}
     for (name, view), score in scores.items():
-        if view.endswith(TOLD_FRIENDS) or (name in of_both and view != "both"):
+        if view.endswith(WITH_FRIENDS) or (name in of_both and view != "both"):
             continue
         if name not in any_view or score.loss(is_log) < any_view[name].loss(is_log):
             any_view[name] = score
     views = {"": any_view}
     if of_both & plain.keys():
         views = {"features only": plain, "features and ids": any_view}
-    why = group["not_played"] | dict.fromkeys(told, GIVEN)
-    lines = [Line(f"{title}, {view}" if view else title, *facts, shown, why) for view, shown in views.items()]
-    if told:
+    why = group["not_played"] | dict.fromkeys(befriended, GIVEN)
+    lines = [
+        ContestLine(f"{title}, {view}" if view else title, *facts, shown, why)
+        for view, shown in views.items()
+    ]
+    if befriended:
         why = group["not_played"] | dict.fromkeys(any_view, NOT_GIVEN)
-        told |= {name: score for name, score in plain.items() if name == RANDOM}
-        lines.append(Line(f"{title}, features and friends", *facts, told, why))
+        befriended |= {name: score for name, score in plain.items() if name == RANDOM}
+        lines.append(ContestLine(f"{title}, features and friends", *facts, befriended, why))
     return lines
 
 
-def columns(lines: Sequence[Line]) -> list[str]:
+def columns(lines: Sequence[ContestLine]) -> list[str]:
     """Return all policies that played, in the order of the table."""
     known = [*FIRST, *NICKNAMES, *POLICIES]
     played = {name for line in lines for name in line.scores}
@@ -201,7 +204,7 @@ def columns(lines: Sequence[Line]) -> list[str]:
     )
 
 
-def table(lines: Sequence[Line]) -> str:
+def table(lines: Sequence[ContestLine]) -> str:
     """Return the table as Markdown: mean ± spread over the runs, the best of each line in bold, then the notes."""
     names, notes = columns(lines), dict[str, int]()
     titles = {name: score.title for line in lines for name, score in line.scores.items()}
@@ -221,7 +224,7 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(line: Line, name: str, notes: dict[str, int], *, is_best: bool) -> str:
+def _cell(line: ContestLine, name: str, notes: dict[str, int], *, is_best: bool) -> str:
     """Return a cell; if there is no score, the number of a note, which `notes` gets."""
     if name not in line.scores:
         why = line.not_played.get(name, NOT_PLAYED)

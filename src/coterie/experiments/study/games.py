@@ -42,7 +42,7 @@ LIKE_LINUCB = dict.fromkeys(
 )
 
 
-class Game(NamedTuple):
+class ContestGame(NamedTuple):
     """One line of the contest."""
 
     data: str  # a dataset or a built-in world
@@ -58,21 +58,24 @@ SHORT = (
     "open-bandit", "music-and-news", "dense", "lonely",
 )  # fmt: skip
 LONG = ("lastfm", "delicious", "digits", *TWINS)
-GAMES: dict[str, Game] = {
-    **{name: Game(name) for name in SHORT},
-    "bank": Game("bank", too_slow=("m-cnb", "dccb")),
-    "insteval": Game("insteval", too_slow=("m-cnb", "dccb")),
-    "ta-feng": Game("ta-feng", n_rounds=10_000, too_slow=("m-cnb",)),
-    "movielens": Game("movielens", too_slow=("m-cnb", "bass", "cofiba")),
-    "movielens-repeat": Game("movielens-repeat", too_slow=("m-cnb", "bass", "locb", "cofiba", "dccb")),
-    "movielens-100k": Game("movielens-100k", too_slow=("m-cnb", "bass")),
-    **{name: Game(name, too_slow=("m-cnb",)) for name in ("movielens-groups", "movielens-locb", "dense")},
-    **{name: Game(name, is_long=True) for name in LONG},
-    "digits": Game(
+GAMES: dict[str, ContestGame] = {
+    **{name: ContestGame(name) for name in SHORT},
+    "bank": ContestGame("bank", too_slow=("m-cnb", "dccb")),
+    "insteval": ContestGame("insteval", too_slow=("m-cnb", "dccb")),
+    "ta-feng": ContestGame("ta-feng", n_rounds=10_000, too_slow=("m-cnb",)),
+    "movielens": ContestGame("movielens", too_slow=("m-cnb", "bass", "cofiba")),
+    "movielens-repeat": ContestGame("movielens-repeat", too_slow=("m-cnb", "bass", "locb", "cofiba", "dccb")),
+    "movielens-100k": ContestGame("movielens-100k", too_slow=("m-cnb", "bass")),
+    **{
+        name: ContestGame(name, too_slow=("m-cnb",))
+        for name in ("movielens-groups", "movielens-locb", "dense")
+    },
+    **{name: ContestGame(name, is_long=True) for name in LONG},
+    "digits": ContestGame(
         "digits", is_long=True, too_slow=("locb", "bass", "m-cnb", "hier-ts")
     ),  # vectors of 650 features
     **{
-        f"{name}{suffix}": Game(name, settings, is_long=True, too_slow=("bass", "m-cnb"))
+        f"{name}{suffix}": ContestGame(name, settings, is_long=True, too_slow=("bass", "m-cnb"))
         for name in ("lastfm", "delicious")
         for suffix, settings in (("", {}), ("-pool", {"pool": "all"}))
     },
@@ -97,7 +100,7 @@ def players(
     If items have features and ids, who can see one of them only plays with each. If there are friendships, who can do
     without them also plays on features alone, and on features with them.
     """
-    able, why_not = [], dict.fromkeys(too_slow, SLOW)
+    able, why_not = list[Spec](), dict.fromkeys(too_slow, SLOW)
     known = {} if hasattr(place, FRIENDS) else NO_FRIENDS
     specs = [spec for spec in specs if spec.text.split(":")[0] not in too_slow]
     has_both = place.n_features is not None and getattr(place, "has_ids", False)
@@ -108,11 +111,18 @@ def players(
         takers = [spec for spec in specs if FRIENDS in defaults(spec.name)]
         also += [parse_spec(f"{spec.text}:{view}") for spec in takers for view in views]
     for spec in [*specs, *also]:
-        name = spec.text.split(":")[0]
-        try:
-            Run.of(spec, place, seed, 1).make_policy()
-        except CoterieError as error:
-            why_not[name] = known.get(name, str(error))
-        else:
+        name, why = spec.text.split(":")[0], why_unable(spec, place, seed)
+        if why is None:
             able.append(spec)
+        else:
+            why_not[name] = known.get(name, why)
     return able, why_not
+
+
+def why_unable(spec: Spec, place: Any, seed: int) -> str | None:
+    """Return why a policy cannot play these data, such as that it needs a graph; None if it can."""
+    try:
+        Run.of(spec, place, seed, 1).make_policy()
+    except CoterieError as error:
+        return str(error)
+    return None

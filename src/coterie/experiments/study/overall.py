@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.experiments.study.contest import FIRST, RANDOM, Line, Score, columns
+from coterie.experiments.study.contest import FIRST, RANDOM, ContestLine, ContestScore, columns
 
 LEVEL = 0.05
 MOST = 0.75  # the share of the lines that a policy must have played to be ranked
 
 
-class Standing(NamedTuple):
+class OverallRank(NamedTuple):
     """One policy over all lines that count."""
 
     name: str
@@ -46,12 +46,12 @@ class Overall(NamedTuple):
 
     n_lines: int  # that count
     n_ranked: int  # of them, those that all policies with a rank played
-    standings: list[Standing]  # best mean rank first: the leader; then those without a rank
+    standings: list[OverallRank]  # best mean rank first: the leader; then those without a rank
     critical: float  # the smallest clear difference between two mean ranks
     chance: float  # of ranks so different, if all policies were equal (Friedman)
 
     @property
-    def behind(self) -> list[Standing]:
+    def behind(self) -> list[OverallRank]:
         """The policies that are clearly behind the leader."""
         return [one for one in self.ranked if one.rank - self.standings[0].rank > self.critical]
 
@@ -61,7 +61,7 @@ class Overall(NamedTuple):
         return [one for one in self.standings if one.rank is not None]
 
 
-def judge(lines: Sequence[Line]) -> Overall | None:
+def judge(lines: Sequence[ContestLine]) -> Overall | None:
     """Return the verdict over all lines; None with fewer than 2 lines or 3 policies to rank."""
     ours = FIRST[0]
     counted = [line for line in lines if ours in line.scores] or list(lines)
@@ -92,7 +92,7 @@ def judge(lines: Sequence[Line]) -> Overall | None:
         near = sum(not is_clearly_behind(line, name) for line in played)
         share = (float(found.low), float(found.high))
         standings.append(
-            Standing(
+            OverallRank(
                 name, played[0].scores[name].title, of.get(name), len(played), near, better, worse, share
             )
         )
@@ -100,7 +100,7 @@ def judge(lines: Sequence[Line]) -> Overall | None:
     return Overall(len(counted), n, standings, critical, float(friedmanchisquare(*losses.T).pvalue))
 
 
-def is_clearly_behind(line: Line, name: str) -> bool:
+def is_clearly_behind(line: ContestLine, name: str) -> bool:
     """Return whether a policy is clearly behind the best of a line."""
     best = line.best()
     assert best is not None
@@ -122,7 +122,7 @@ def is_clearly_behind(line: Line, name: str) -> bool:
     return lead > 0 and lead > float(t.ppf(1 - LEVEL / 2, degrees)) * error
 
 
-def _error(score: Score, n_runs: int) -> float:
+def _error(score: ContestScore, n_runs: int) -> float:
     """Return the standard error of a mean over runs; of a log's rate at least its sampling error."""
     return max(score.spread / math.sqrt(n_runs), score.error or 0.0)
 
@@ -162,11 +162,11 @@ def words(found: Overall) -> str:
     return text
 
 
-def _named(standings: Sequence[Standing]) -> str:
+def _named(standings: Sequence[OverallRank]) -> str:
     return ", ".join(f"{one.title} ({one.rank:.2f})" for one in standings) or "none"
 
 
-def first_page(lines: Sequence[Line]) -> str:
+def first_page(lines: Sequence[ContestLine]) -> str:
     """Return the contest in two sentences, for the first page."""
     ours = FIRST[0]
     counted = [line for line in lines if ours in line.scores]
@@ -179,7 +179,7 @@ def first_page(lines: Sequence[Line]) -> str:
     )
 
 
-def where_not(lines: Sequence[Line]) -> str:
+def where_not(lines: Sequence[ContestLine]) -> str:
     """Return the games in which another policy is clearly better, in a sentence for the first page."""
     clear = dict[str, list[str]]()
     for line, best in _lost(lines):
@@ -191,7 +191,7 @@ def where_not(lines: Sequence[Line]) -> str:
     return f"Other policies are clearly better in some games: {games}."
 
 
-def ahead(lines: Sequence[Line]) -> str:
+def ahead(lines: Sequence[ContestLine]) -> str:
     """Return all games in which another policy is ahead, with both numbers, as a Markdown list."""
     found = []
     for line, best in _lost(lines):
@@ -200,14 +200,14 @@ def ahead(lines: Sequence[Line]) -> str:
     return "\n".join(["", *(found or ["- none"]), ""])
 
 
-def _lost(lines: Sequence[Line]) -> list[tuple[Line, str]]:
+def _lost(lines: Sequence[ContestLine]) -> list[tuple[ContestLine, str]]:
     """Return the lines in which another policy is ahead, with its name."""
     ours = FIRST[0]
     both = [(line, line.best()) for line in lines if ours in line.scores]
     return [(line, best) for line, best in both if best is not None and best != ours]
 
 
-def _both(line: Line, best: str, other: str) -> str:
+def _both(line: ContestLine, best: str, other: str) -> str:
     """Return the numbers of two policies; with one more digit if they look equal."""
     values = line.scores[best].mean, line.scores[other].mean
     digits = 4 if line.is_log else 3

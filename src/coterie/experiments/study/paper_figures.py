@@ -12,7 +12,7 @@ from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 
 from coterie.experiments.run.trace import read_trace
-from coterie.experiments.study.compare import Comparison, Result
+from coterie.experiments.study.compare import Comparison, PolicyResult
 from coterie.experiments.study.metrics import Curve, cumulative_regret, curve
 from coterie.report import page
 from coterie.report.page import FAINT, GRID, INK, SERIES, as_svg
@@ -32,19 +32,19 @@ DASHES = ("-", "--", ":", "-.")  # when there are more policies than colours
 FROM = 50  # the ratio of two regrets is meaningless while both are almost 0
 
 
-class Line(NamedTuple):
+class PaperCurve(NamedTuple):
     """One curve."""
 
     title: str
     curve: Curve
 
 
-def figure_1(comparison: Comparison) -> list[Line]:
+def figure_1(comparison: Comparison) -> list[PaperCurve]:
     """Return click-through rate against kept records, a line per policy, without the first few."""
-    return [Line(result.spec.title, _late(result.curve)) for result in _as_planned(comparison)]
+    return [PaperCurve(result.spec.title, _late(result.curve)) for result in _as_planned(comparison)]
 
 
-def figure_2(comparison: Comparison) -> list[Line]:
+def figure_2(comparison: Comparison) -> list[PaperCurve]:
     """Return cumulative regret over RAN's against rounds, a line per policy; empty without RAN."""
     plan = comparison.plan
     blind = next((spec for spec in plan.specs if spec.name == "random"), None)
@@ -55,7 +55,7 @@ def figure_2(comparison: Comparison) -> list[Line]:
     for result in _as_planned(comparison):
         own = [_regret(path) for _, path in plan.tasks(result.spec)]
         ratios = [mine / theirs for mine, theirs in zip(own, random, strict=True)]
-        lines.append(Line(result.spec.title, _late(curve(ratios))))
+        lines.append(PaperCurve(result.spec.title, _late(curve(ratios))))
     return lines
 
 
@@ -67,7 +67,7 @@ def _late(whole: Curve) -> Curve:
     return Curve(whole.time[late], whole.mean[late], whole.spread[late])
 
 
-def _as_planned(comparison: Comparison) -> list[Result]:
+def _as_planned(comparison: Comparison) -> list[PolicyResult]:
     """Return the results in the order of the plan, so that each policy keeps its colour."""
     return sorted(comparison.results, key=lambda result: comparison.plan.specs.index(result.spec))
 
@@ -77,20 +77,20 @@ def _regret(path: Path) -> NDArray[np.float64]:
     return np.where(lost > 0, lost, np.nan)
 
 
-def figure_3(distances: pl.DataFrame, title: str) -> Line:
+def figure_3(distances: pl.DataFrame, title: str) -> PaperCurve:
     """Return the distance of the served user to all others against rounds, averaged over neighbouring rounds."""
     values = distances["distance"].to_numpy()
     pieces = np.array_split(values, min(200, len(values)))
     ends = np.cumsum([len(piece) for piece in pieces])
     means, spreads = (np.array([f(piece) for piece in pieces]) for f in (np.mean, np.std))
-    return Line(title, Curve(ends, means, spreads))
+    return PaperCurve(title, Curve(ends, means, spreads))
 
 
 class Sheet(NamedTuple):
     """A figure: one panel or several side by side, with the same scale."""
 
     caption: str
-    panels: Sequence[Sequence[Line]]
+    panels: Sequence[Sequence[PaperCurve]]
     x: str
     y: str
     names: Sequence[str]  # of the panels

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from coterie.data import WORLDS
-from coterie.data.datasets import TABLE_1, Part, open_dataset
+from coterie.data.datasets import TABLE_1, DatasetPart, open_dataset
 from coterie.errors import CoterieError
 from coterie.experiments.run.parallel import Workers
 from coterie.experiments.study.compare import Comparison
 from coterie.experiments.study.distances import user_distances
 from coterie.experiments.study.metrics import Summary
-from coterie.experiments.study.paper_figures import Line, Sheet, figure_1, figure_2, figure_3, save
+from coterie.experiments.study.paper_figures import PaperCurve, Sheet, figure_1, figure_2, figure_3, save
 from coterie.experiments.study.protocol import Protocol, run_protocol
 from coterie.experiments.study.table import as_json
 
@@ -99,7 +99,7 @@ def _sheets(protocol: Protocol, comparison: Comparison) -> dict[str, Sheet]:
     return sheets
 
 
-def _distances(protocol: Protocol) -> list[Line]:
+def _distances(protocol: Protocol) -> list[PaperCurve]:
     """Return the panels of Figure 3: LastFM beside Delicious, or one of them if the other is missing."""
     if protocol.name not in DISTANT:
         return []
@@ -112,7 +112,7 @@ def _distances(protocol: Protocol) -> list[Line]:
                 _ = data.n_users
             except CoterieError:
                 continue
-        found = user_distances(Part(data, protocol.n_tuned), protocol.n_reported, protocol.seed)
+        found = user_distances(DatasetPart(data, protocol.n_tuned), protocol.n_reported, protocol.seed)
         lines.append(figure_3(found, title_of(name, data)))
     return lines
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from coterie.experiments.study.compare import Comparison, Result
+from coterie.experiments.study.compare import Comparison, PolicyResult
 from coterie.experiments.study.metrics import Spread, Summary, shown
 
 WORLD_HEAD = ["policy", "lost", "of what RAN lost", "earned of the possible"]
@@ -20,7 +20,7 @@ def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return WORLD_HEAD, [_world_line(result) for result in comparison.results]
 
 
-def _world_line(result: Result) -> list[str]:
+def _world_line(result: PolicyResult) -> list[str]:
     to_random = "" if result.to_random is None else shown(*result.to_random, ".0%")
     return [
         result.spec.title,
@@ -30,11 +30,11 @@ def _world_line(result: Result) -> list[str]:
     ]
 
 
-def _log_line(result: Result) -> list[str]:
+def _log_line(result: PolicyResult) -> list[str]:
     return [result.spec.title, paid(result), f"{result.over('kept').mean:,.0f}"]
 
 
-def paid(result: Result) -> str:
+def paid(result: PolicyResult) -> str:
     """Return the click-through rate on a log with its sampling error."""
     assert result.rate is not None
     return shown(result.rate.value, result.rate.error, ".4f")
@@ -59,7 +59,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _policy(comparison: Comparison, result: Result) -> dict[str, Any]:
+def _policy(comparison: Comparison, result: PolicyResult) -> dict[str, Any]:
     numbers = {name: _spread(result.over(name)) for name in Summary._fields}
     to_random = None if result.to_random is None else _spread(result.to_random)
     if result.rate is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.users.sparse import add_column, add_context, add_products, add_pull
-from coterie.models.users.records import Records
+from coterie.models.users.records import RecordStore
 
 
 @final
@@ -21,16 +21,16 @@ class History:
     """The records a user has learned from, and parts of XᵀX: room for `n_columns` columns and, between
     `n_block` features, single entries. There must be room for all that one call reads."""
 
-    def __init__(self, records: Records, n_columns: int, n_block: int) -> None:
+    def __init__(self, records: RecordStore, n_columns: int, n_block: int) -> None:
         d = records.n_features
         self._records = records
         self._numbers: Ints = np.empty(8, dtype=np.int64)  # (length or more,)
         self.length = 0
         self.total = 0.0
         self.pull: Floats = np.zeros(d)
-        self._wide = Kept(min(n_columns, d))  # the features whose columns are kept
+        self._wide = KeptFeatures(min(n_columns, d))  # the features whose columns are kept
         self._columns = np.zeros((0, d))  # (wide, n_features)
-        self._hot = Kept(min(n_block, d))  # the features between which entries are kept
+        self._hot = KeptFeatures(min(n_block, d))  # the features between which entries are kept
         self._block = np.zeros((0, 0))  # (hot, hot)
 
     @property
@@ -89,7 +89,7 @@ class History:
 
 
 @final
-class Kept:
+class KeptFeatures:
     """A limited number of features, each in a slot; a new one replaces the least recently used."""
 
     def __init__(self, limit: int) -> None:

@@ -13,7 +13,7 @@ CHUNK = 256
 
 
 @final
-class Records:
+class RecordStore:
     """Contexts and payoffs with a count of the users who hold each. A record without holders is cleared, and its
     place is used again."""
 

@@ -8,7 +8,7 @@ g^t          slope: half of ∇f, outside the support
 Z^t          wider
 
 Every step uses only Xᵀy and a few columns of XᵀX, so a caller who keeps these need not read the rows again: see
-`Moments`. CoSaMP (Needell, Tropp 2008) expands by ℓ = 2s, Subspace Pursuit (Dai, Milenkovic 2009)
+`Products`. CoSaMP (Needell, Tropp 2008) expands by ℓ = 2s, Subspace Pursuit (Dai, Milenkovic 2009)
 by ℓ = s.
 """
 
@@ -32,7 +32,7 @@ TIE = 1e-12
 MOST_STEPS = 100
 
 
-class Moments(Protocol):
+class Products(Protocol):
     """What the recovery needs of X and y."""
 
     @property
@@ -76,7 +76,7 @@ def sparse_recovery(
     n_features = rows.shape[1]
     check_sparsity(s, n_features, "s")
     first = _read_support(start, s, n_features)
-    found = recover(Rows(rows, payoffs), s, expansion(method, s), first)
+    found = recover(RowProducts(rows, payoffs), s, expansion(method, s), first)
     w = np.zeros(n_features)
     w[found.support] = found.weights
     return w
@@ -96,7 +96,7 @@ def expansion(method: Any, s: int) -> int:
     return 2 * s if method == "cosamp" else s
 
 
-def recover(data: Moments, s: int, extra: int, start: Ints) -> Fit:
+def recover(data: Products, s: int, extra: int, start: Ints) -> Fit:
     """Search for the best support of at most `s` features, from `start` on."""
     tie = TIE * math.sqrt(data.total)
     best = fit = solve(data, start)
@@ -115,7 +115,7 @@ def recover(data: Moments, s: int, extra: int, start: Ints) -> Fit:
     return best
 
 
-def solve(data: Moments, support: Ints) -> Fit:
+def solve(data: Products, support: Ints) -> Fit:
     """Minimise f over a support; features with weight zero are removed from it."""
     weights = np.linalg.solve(regularised(data, support), data.pull[support]).astype(np.float64, copy=False)
     used = np.abs(weights) > TIE * math.sqrt(data.total)
@@ -123,7 +123,7 @@ def solve(data: Moments, support: Ints) -> Fit:
     return Fit(support, weights, float(weights @ data.pull[support]))
 
 
-def regularised(data: Moments, support: Ints) -> Floats:
+def regularised(data: Products, support: Ints) -> Floats:
     """Return M = I + XᵀX on a support."""
     matrix = data.block(support)
     matrix.flat[:: len(support) + 1] += 1.0
@@ -147,7 +147,7 @@ def largest(values: Floats, count: int, tie: float) -> Ints:
 
 
 @final
-class Rows:
+class RowProducts:
     """Moments of rows that are all in memory."""
 
     def __init__(self, X: Floats, y: Floats) -> None:

@@ -24,7 +24,7 @@ from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
 from coterie.models.protocol import ROUNDING, Near, View
 from coterie.models.users.history import History
-from coterie.models.users.records import Records
+from coterie.models.users.records import RecordStore
 from coterie.models.users.recovery import Fit, Method, expansion, recover, regularised, solve
 from coterie.models.users.user_rows import UserRows
 
@@ -43,7 +43,7 @@ class Sparse:
         s = self.sparsity
         self._known = UserRows()
         self._histories: list[History] = []  # (rows,)
-        self._records = Records(self.n_features)
+        self._records = RecordStore(self.n_features)
         self._supports = np.zeros((0, s), dtype=np.int64)  # (rows or more, sparsity), the first `sizes` used
         self._sizes = np.zeros(0, dtype=np.int64)  # (rows or more,)
         self._weights = np.zeros((0, s))  # (rows or more, sparsity): w on the support

@@ -81,10 +81,10 @@ class Decision:
         The position with the highest estimate less its width: the best as far as it is known, without exploration.
 
     >>> from coterie import CAB
-    >>> told = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
-    >>> told.choice, told.ranking, told.probability.tolist()
+    >>> found = CAB(one_hot=True, alpha=0.5).explain("ann", ["jazz", "news"])
+    >>> found.choice, found.ranking, found.probability.tolist()
     (0, [0, 1], [1.0, 0.0])
-    >>> told.rows()[0]["members"]
+    >>> found.rows()[0]["members"]
     1
     """
 
@@ -137,8 +137,8 @@ class Decision:
         score, chances = self.score - amounts, None
         if self.spread is not None and self.spread.max() > 0:
             chances = probability_of_best(score, self.spread)
-        told = {"estimate": self.estimate, "width": self.width}
-        return Decision(self.user, self.contexts, score, chances, **told, basis=self.basis)
+        own = {"estimate": self.estimate, "width": self.width}
+        return Decision(self.user, self.contexts, score, chances, **own, basis=self.basis)
 
     @property
     def members(self) -> NDArray[np.int64]:

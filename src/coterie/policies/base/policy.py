@@ -16,7 +16,14 @@ from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import REFUSED, check_learned, names_of, no_outcome
 from coterie.models.checks import check_pairs, check_user, read_items, read_payoff
 from coterie.models.context_kind import check_kind
-from coterie.models.files import State, Tensors, pack_attributes, read_file, unpack_attributes, write_file
+from coterie.models.files import (
+    PolicyState,
+    Tensors,
+    pack_attributes,
+    read_file,
+    unpack_attributes,
+    write_file,
+)
 from coterie.models.forget import without_item
 from coterie.models.hierarchy.representation import EffectPart
 from coterie.models.parts import Parts
@@ -361,7 +368,7 @@ class Policy(ABC):
         progress = {
             "learned": self.learned, "functions": functions, "stream": stream, "seed_number": self.seed_number
         }  # fmt: skip
-        write_file(path, self.name, State(plain, progress, self.tensors()))
+        write_file(path, self.name, PolicyState(plain, progress, self.tensors()))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **given: Any) -> Self:

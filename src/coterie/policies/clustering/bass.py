@@ -44,15 +44,11 @@ HALVINGS = 40  # of the interval that holds the minimum of K
 class BASS(VectorUsers):
     """Decides with all users whose confidence ellipsoids touch this user's, or that of another who decides along.
 
-    n_features
-        How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
-    alpha
-        How wide the confidence bound is: a number, or a function of t that replaces α·√log(1+t).
     noise, size, delta
         The standard deviation of payoffs, the largest norm of users' weights, and the probability that an ellipsoid
         does not hold the weights: they decide how far users must be apart.
 
-    Raises ParameterError if a number is out of range.
+    n_features and alpha are as in every `Policy`. Raises ParameterError if a number is out of range.
 
     >>> policy = BASS(n_features=2)
     >>> policy.learn_many(["ann"] * 40, [[1.0, 0.0], [0.0, 1.0]] * 20, [1, 0] * 20)

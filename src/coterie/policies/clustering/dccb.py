@@ -43,8 +43,7 @@ from coterie.models.checks import check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.ranges import MOST_SET, ROUNDED
 from coterie.models.roster import Roster
-from coterie.models.rows.gossip import Buffers, Gossip, Payoff
-from coterie.models.rows.sums import make_sums
+from coterie.models.rows.gossip import Buffers, Gossip, WaitingPayoff, make_sums
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.parameters import Alpha, Seed, check_alpha, make_random
 from coterie.policies.clustering.numbered_users import NumberedUsers
@@ -124,7 +123,7 @@ class DCCB(NumberedUsers):
         self._share(cycle)
         share = np.zeros(len(self._roster))
         share[row] = row not in restarted  # a restarted peer already has it
-        self._buffers.put(Payoff(column, payoff), share)
+        self._buffers.put(WaitingPayoff(column, payoff), share)
         self._release()
 
     def _learn_locally(self, row: int, column: Floats, payoff: float) -> None:
@@ -267,7 +266,9 @@ class DCCB(NumberedUsers):
         self._local, self._shared = arrays[:2], [Gossip(rows) for rows in arrays[2:]]
         self._weights = weights
         self._parted = [int.from_bytes(row.tobytes(), "little") for row in parted]
-        waiting = [Payoff(x.astype(np.float64), y) for x, y in zip(contexts, payoffs.tolist(), strict=True)]
+        waiting = [
+            WaitingPayoff(x.astype(np.float64), y) for x, y in zip(contexts, payoffs.tolist(), strict=True)
+        ]
         self._buffers = Buffers()
         self._buffers.restore(waiting, shares.astype(np.float64))
         self._sharers = None

@@ -47,14 +47,12 @@ DROPPED = -1  # in place of a seed's row
 class LOCB(VectorUsers):
     """Decides with the cluster that promises most among those around seed users that hold the user.
 
-    n_features
-        How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
     n_seeds
         How many users have a cluster around them.
     gamma
         A cluster does not change any more once its seed is known to gamma/4.
 
-    Raises ParameterError if a number is out of range.
+    n_features is as in every `Policy`. Raises ParameterError if a number is out of range.
 
     >>> policy = LOCB(n_features=2)
     >>> policy.learn_many(["ann"] * 40, [[1.0, 0.0], [0.0, 1.0]] * 20, [1, 0] * 20)

@@ -48,8 +48,6 @@ MOST = 1e30  # the largest weight: up to it no step of Adam overflows, and each 
 class MCNB(Policy):
     """Decides with a network that adapts to the users whose own networks answer alike.
 
-    n_features
-        How many features a context has. Contexts are arrays (candidates, n_features), norms at most 1.
     gamma
         How near two users' answers must be for one group.
     nu
@@ -59,7 +57,7 @@ class MCNB(Policy):
     seed
         Seed of the networks, the groups and the order of training: an integer, or a numpy.random.Generator.
 
-    Raises ParameterError if a number is out of range.
+    n_features is as in every `Policy`. Raises ParameterError if a number is out of range.
 
     >>> policy = MCNB(n_features=2, hidden=10)
     >>> policy.learn_many(["ann"] * 40, [[1.0, 0.0], [0.0, 1.0]] * 20, [1, 0] * 20)

@@ -1,13 +1,16 @@
-"""Click logs for benchmarks: whether users agree depends on the ad; drawn in parts."""
+"""Rounds for benchmarks, with any number of users: click logs, drawn in parts, and visits with features."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.bench.measuring import unit_vectors
+from coterie.policies.base.batch import Batch
 
-class Log(NamedTuple):
+
+class ClickLog(NamedTuple):
     """Records, as `replay` takes them."""
 
     users: NDArray[np.int64]
@@ -30,7 +33,7 @@ class Clicks:
         self.rates = base + lift  # (items, groups)
         self.salt = rng.integers(1, 2**31, size=n_items)
 
-    def records(self, total: int, seed: int = 1, part: int = 1 << 18) -> Iterator[Log]:
+    def records(self, total: int, seed: int = 1, part: int = 1 << 18) -> Iterator[ClickLog]:
         """Yield `total` records: users and candidates uniform, the served one uniform among the candidates."""
         rng = np.random.default_rng(seed)
         for first in range(0, total, part):
@@ -40,7 +43,9 @@ class Clicks:
             served = rng.integers(self.n_candidates, size=n)
             item = candidates[np.arange(n), served]
             group = ((users + 1) * self.salt[item] >> 7) % self.groups
-            yield Log(users, candidates, served, (rng.random(n) < self.rates[item, group]).astype(np.float64))
+            yield ClickLog(
+                users, candidates, served, (rng.random(n) < self.rates[item, group]).astype(np.float64)
+            )
 
     def _lists(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         """Return lists of different items: from a random start, with a random step coprime to the number of items."""
@@ -48,3 +53,32 @@ class Clicks:
         start = rng.integers(self.n_items, size=(n, 1))
         step = coprime[rng.integers(len(coprime), size=(n, 1))]
         return (start + step * np.arange(self.n_candidates)) % self.n_items
+
+
+FEATURES, CANDIDATES, ITEMS = 25, 25, 5_000
+TASTES = 10_000  # different user models; a million would need too much memory
+
+
+@final
+class RandomVisits:
+    """Users with text ids; user n has the model n modulo 10,000."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.items = unit_vectors(self.rng, ITEMS, FEATURES)
+        self.tastes = 0.1 * (self.rng.normal(size=FEATURES) + self.rng.normal(size=(TASTES, FEATURES)))
+
+    def batch(self, users: NDArray[np.int64], n_candidates: int) -> Batch:
+        """Return one round for each of `users`, with random candidates and clicks on any of them."""
+        shown = self.rng.integers(ITEMS, size=(len(users), n_candidates))
+        taste = self.tastes[users % TASTES]
+        payoffs = np.empty(shown.shape)
+        for k in range(n_candidates):
+            rate = 0.2 + np.einsum("tf,tf->t", self.items[shown[:, k]], taste)
+            payoffs[:, k] = self.rng.random(len(users)) < rate
+        return Batch([name(user) for user in users.tolist()], shown, self.items, payoffs)
+
+
+def name(user: int) -> str:
+    """Return the id of a user: text of 12 characters, as is typical."""
+    return f"user-{user:07d}"
