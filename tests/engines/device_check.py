@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.bench.device import JointWorld, make_world
+from coterie.bench.suites.cuda import JointWorld, make_world
 from coterie.engines.cuda import UserBlocks
 from coterie.engines.device import find_device
 from coterie.engines.runs import JointRuns

@@ -19,7 +19,7 @@ from tests.worlds import random_visits, unit_vectors
 
 jax = pytest.importorskip("jax", reason="jax is not installed (the extra gpu)")
 
-from coterie.bench.device import make_world  # noqa: E402
+from coterie.bench.suites.cuda import make_world  # noqa: E402
 from coterie.engines import Cuda, open_engine  # noqa: E402
 from coterie.engines.cuda import OnDevice  # noqa: E402
 from tests.engines.device_check import check_runs  # noqa: E402

@@ -5,13 +5,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
 
+from coterie.engines import device  # first: it says what to install if JAX is missing
+
+# isort: split
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from coterie.arrays import Bools, Floats, Ints
-from coterie.engines import device
 from coterie.engines.device import Array, UserColumns, find_device, free_columns
 from coterie.errors import ParameterError, UnavailableError
 from coterie.models import Near, View
@@ -19,7 +21,7 @@ from coterie.models.actions import ActionsLike
 from coterie.models.checks import check_count, read_vectors
 from coterie.models.files import Tensors
 from coterie.models.protocol import ROUNDING, Look
-from coterie.models.users.user_rows import UserRows
+from coterie.models.users.user_rows import RowModels, UserRows
 
 FEWEST, MOST = 16, 512  # candidates in one product; only powers of two, since each number is compiled once
 PIECE = 4096  # users that are read or written at once
@@ -60,7 +62,7 @@ class Cuda:
 
 
 @final
-class OnDevice:
+class OnDevice(RowModels):
     """Models on a device; `coterie.models.protocol` says what each call means. The host knows only users' rows."""
 
     def __init__(self, blocks: "UserBlocks") -> None:
@@ -84,20 +86,12 @@ class OnDevice:
         found = self.blocks.look(asking, np.concatenate(contexts), scale, self._known.n_rows)
         answers = []
         for user, part in zip(users, np.split(found, np.cumsum(counts)[:-1], axis=1), strict=True):
-            alone, view = int(self._known.lacks_row(user)), View(part[0], part[1])
-            near = Near(part[2].astype(np.int64) + alone, part[3], part[4] + alone * view.spread)
-            answers.append(Look(view, near))
+            view = View(part[0], part[1])
+            answers.append(Look(view, self._with_user(user, view, part[2:])))
         return answers
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
-        near = np.flatnonzero(self.blocks.near(contexts[0], view, scale))
-        found = [self._known.names[row] for row in near]
-        return [*found, user] if self._known.lacks_row(user) else found
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users: the updated ones first."""
-        return self._known.users
+        return self._named(user, self.blocks.near(contexts[0], view, scale))
 
     # Changes. Room is made before anything is changed.
 
@@ -118,9 +112,6 @@ class OnDevice:
         self.blocks.reserve(self._known.n_rows + alone)
         learners = self.blocks.share(context, view, scale, limit, self._known.row(user), payoff)
         return learners + (self.update(user, context, payoff) if alone else 0)
-
-    def add(self, user: Hashable) -> None:
-        self._known.add(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user; the last row moves into the gap."""

@@ -29,11 +29,11 @@ from coterie.models.ranges import PRODUCT, ROUNDED, are_covariances
 from coterie.models.rows.chunks import Game
 from coterie.models.rows.ridges import packing
 from coterie.models.threads import in_chunks
-from coterie.models.users.user_rows import UserRows
+from coterie.models.users.user_rows import RowModels, UserRows
 
 
 @final
-class Dense:
+class Dense(RowModels):
     """One ridge regression per user over `n_features` features."""
 
     def __init__(self, n_features: int) -> None:
@@ -57,10 +57,7 @@ class Dense:
 
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
-        members, estimate, spread = self._sums(contexts, view, scale)
-        if self._known.lacks_row(user):
-            members, spread = members + 1, spread + view.spread
-        return Near(members.astype(np.int64), estimate, spread)
+        return self._with_user(user, view, self._sums(contexts, view, scale))
 
     def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
         """Do what `view` and `gather` do for several users, with one product for all."""
@@ -69,10 +66,7 @@ class Dense:
         near = self._sums(np.concatenate(contexts), everyone, scale)
         answers, first = [], 0
         for user, rows, view in zip(users, contexts, views, strict=True):
-            part = near[:, first : first + len(rows)]
-            alone = int(self._known.lacks_row(user))
-            sums = Near(part[0].astype(np.int64) + alone, part[1], part[2] + alone * view.spread)
-            answers.append(Look(view, sums))
+            answers.append(Look(view, self._with_user(user, view, near[:, first : first + len(rows)])))
             first += len(rows)
         return answers
 
@@ -91,8 +85,7 @@ class Dense:
         near = kernels.near_rows(
             *self._panels[:2], self._known.n_rows, contexts[0], view.estimate[0], view.spread[0], scale
         )
-        found = [self._known.names[row] for row in np.flatnonzero(near)]
-        return [*found, user] if self._known.lacks_row(user) else found
+        return self._named(user, near)
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
         """Update one user."""
@@ -111,10 +104,6 @@ class Dense:
         learners: int = kernels.share(*self._panels, self._known.n_rows, row, context, payoff, *near)
         return learners + (self.update(user, context, payoff) if self._known.lacks_row(user) else 0)
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        self._known.add(user)
-
     def drop(self, user: Hashable) -> None:
         """Forget a user; the last row moves into the gap."""
         row = self._known.drop(user)
@@ -123,11 +112,6 @@ class Dense:
             for array in self._panels:
                 array[row // PANEL, ..., row % PANEL] = array[last // PANEL, ..., last % PANEL]
                 array[last // PANEL, ..., last % PANEL] = 0
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users: the updated ones first."""
-        return self._known.users
 
     def run(self, batch: Batch, rule: Rule, rng: np.random.Generator) -> Outcome:
         """Play checked rounds of CAB in one compiled loop."""

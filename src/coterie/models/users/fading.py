@@ -6,7 +6,7 @@ every updated user has a row of ridge regressions, and every question reads all 
 because the prior does not fade; M stays well-conditioned, because its largest eigenvalue is at most 1 + 1/(1 − λ).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, final
 
 import numpy as np
@@ -21,11 +21,11 @@ from coterie.models.files import Tensors
 from coterie.models.protocol import Near, View
 from coterie.models.rows.chunks import Game, Items
 from coterie.models.rows.ridge_rows import RidgeRows
-from coterie.models.users.user_rows import UserRows
+from coterie.models.users.user_rows import RowModels, UserRows
 
 
 @final
-class Fading:
+class Fading(RowModels):
     """One ridge regression per user. `keep` is λ: each payoff multiplies the weight of older ones by it."""
 
     def __init__(self, ridges: RidgeRows, keep: float) -> None:
@@ -43,9 +43,7 @@ class Fading:
 
     def gather(self, user: Hashable, contexts: Actions, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
-        near = kernels.gather(*self._question(contexts), *view, scale)
-        alone = int(self._known.lacks_row(user))
-        return Near(near[0].astype(np.int64) + alone, near[1], near[2] + alone * view.spread)
+        return self._with_user(user, view, kernels.gather(*self._question(contexts), *view, scale))
 
     def chances(
         self, user: Hashable, contexts: Actions, view: View, scale: float, seed: int
@@ -59,8 +57,7 @@ class Fading:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
         near, _ = kernels.near_rows(*self._question(contexts[:1]), *first, scale)
-        found = [self._known.names[row] for row in np.flatnonzero(near)]
-        return [*found, user] if self._known.lacks_row(user) else found
+        return self._named(user, near)
 
     def update(self, user: Hashable, context: Actions, payoff: float) -> int:
         """Update one user."""
@@ -102,20 +99,11 @@ class Fading:
         items.settle()
         return outcome
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        self._known.add(user)
-
     def drop(self, user: Hashable) -> None:
         """Forget a user; the last row moves into the gap."""
         row = self._known.drop(user)
         if row >= 0:
             self.ridges.replace(row)
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users: the updated ones first."""
-        return self._known.users
 
     def tensors(self) -> Tensors:
         """Return all users."""

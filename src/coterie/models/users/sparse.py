@@ -10,7 +10,7 @@ M = I on all features gives and as for an unknown user in CAB. The bound of an e
 be 0: the user with the least data would look the most certain.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import final
 
 import numpy as np
@@ -26,11 +26,11 @@ from coterie.models.protocol import ROUNDING, Near, View
 from coterie.models.users.history import History
 from coterie.models.users.records import RecordStore
 from coterie.models.users.recovery import Fit, Method, expansion, recover, regularised, solve
-from coterie.models.users.user_rows import UserRows
+from coterie.models.users.user_rows import RowModels, UserRows
 
 
 @final
-class Sparse:
+class Sparse(RowModels):
     """One regression per user over `n_features` features, with at most `sparsity` nonzeros."""
 
     def __init__(self, n_features: int, sparsity: int, method: Method) -> None:
@@ -64,19 +64,15 @@ class Sparse:
     def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
         """Sum over each candidate's neighbours."""
         estimates, spreads, near = self._neighbourhoods(contexts, view, scale)  # (rows, candidates) each
-        alone = int(self._known.lacks_row(user))
-        return Near(
-            near.sum(axis=0) + alone,
-            (estimates * near).sum(axis=0),
-            (spreads * near).sum(axis=0) + alone * view.spread,
+        return self._with_user(
+            user, view, np.array([part.sum(axis=0) for part in (near, estimates * near, spreads * near)])
         )
 
     def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
         """Return the neighbours for the first candidate."""
         first = View(view.estimate[:1], view.spread[:1])
         _, _, near = self._neighbourhoods(contexts[:1], first, scale)
-        found = [self._known.names[row] for row in np.flatnonzero(near[:, 0])]
-        return [*found, user] if self._known.lacks_row(user) else found
+        return self._named(user, near[:, 0])
 
     def update(self, user: Hashable, context: Floats, payoff: float) -> int:
         """Update one user."""
@@ -96,10 +92,6 @@ class Sparse:
             rows.append(self._activate(user))
         return self._learn(rows, context, payoff)
 
-    def add(self, user: Hashable) -> None:
-        """Register a user."""
-        self._known.add(user)
-
     def drop(self, user: Hashable) -> None:
         """Forget a user; the last row moves into the gap, and records without other users are wiped."""
         row, last = self._known.drop(user), self._known.n_rows
@@ -112,11 +104,6 @@ class Sparse:
         for array in (self._supports, self._sizes, self._weights, self._inverses):
             array[row] = array[last]
             array[last] = 0
-
-    @property
-    def users(self) -> Sequence[Hashable]:
-        """The known users: the updated ones first."""
-        return self._known.users
 
     def tensors(self) -> Tensors:
         """Return the records, the histories as positions in them, and the supports; all else follows."""

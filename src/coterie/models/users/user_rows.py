@@ -8,11 +8,12 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.arrays import Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
 from coterie.models.batches import Batch, Outcome, outcome_of
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
+from coterie.models.protocol import Near, View
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Game
 
@@ -107,3 +108,28 @@ class UserRows:
         for name in names:
             self.give_row(name)
         self._idle.update(dict.fromkeys(idle))
+
+
+class RowModels:
+    """What representations share that have a row for each updated user."""
+
+    _known: UserRows
+
+    def add(self, user: Hashable) -> None:
+        """Register a user."""
+        self._known.add(user)
+
+    @property
+    def users(self) -> Sequence[Hashable]:
+        """The known users: the updated ones first."""
+        return self._known.users
+
+    def _with_user(self, user: Hashable, view: View, sums: Floats) -> Near:
+        """Return sums over the neighbours with a row, (3, candidates), and the user, who may have none."""
+        alone = int(self._known.lacks_row(user))
+        return Near(sums[0].astype(np.int64) + alone, sums[1], sums[2] + alone * view.spread)
+
+    def _named(self, user: Hashable, near: Bools) -> list[Hashable]:
+        """Return the users of the rows that are near, and the user."""
+        found = [self._known.names[row] for row in np.flatnonzero(near)]
+        return [*found, user] if self._known.lacks_row(user) else found
