@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.models.actions import Actions
 from coterie.models.batches import Batch, names_of
 from coterie.models.candidates import pick
 
@@ -15,7 +16,9 @@ class Round(NamedTuple):
     """One visit. The policy sees `user` and `contexts`; of `payoffs` it learns only the chosen one's."""
 
     user: Hashable
-    contexts: Any  # an array (candidates, n_features), a sequence of item ids, `Candidates` or `InContext`
+    contexts: (
+        Actions  # an array (candidates, n_features), a sequence of item ids, `Candidates` or `InContext`
+    )
     payoffs: NDArray[np.float64]  # (candidates,) each candidate's payoff; NaN where a log does not know it
     expected: NDArray[np.float64]  # (candidates,) the expected payoffs; `payoffs` itself where unknown
     joined: Sequence[Hashable] = ()  # users who arrive before this visit

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import NumberError
 from coterie.models._kernels.rounds import REFUSED, Rounds, Rule
+from coterie.models.actions import Actions
 
 __all__ = [
     "REFUSED", "TOO_LARGE", "Batch", "Outcome", "Rule", "as_rounds", "check_learned", "distinct", "names_of",
@@ -34,7 +35,7 @@ class Batch(NamedTuple):
 
     users: Any  # (rounds,): ids, as a sequence or an array
     candidates: Ints  # (rounds, candidates): positions in `items`
-    items: Any  # item ids, their feature vectors (items, n_features), or `Candidates` with both
+    items: Actions  # item ids, their feature vectors (items, n_features), or `Candidates` with both
     payoffs: Floats  # (rounds,) with `served`, else (rounds, candidates)
     served: Ints | None = None  # (rounds,)
 

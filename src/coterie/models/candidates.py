@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError
-from coterie.models.actions import Action, ActionLike, ActionsLike, ids_of, vectors_of
+from coterie.models.actions import Action, ActionLike, Actions, ActionsLike, ids_of, vectors_of
 from coterie.models.checks import check_sizes, read_items, read_rows, without_tiny
 
 # What of an item a policy may be shown. "names": an `Action` with its id and the named features of the context.
@@ -155,14 +155,14 @@ def _other_type(name: str, value: object, expected: str, n_features: int) -> Con
     )
 
 
-def pick(items: Any, rows: NDArray[np.int64]) -> Any:
+def pick(items: Actions, rows: NDArray[np.int64]) -> Actions:
     """Return the items at some positions, in the same form: features, ids, `Candidates` or `InContext`."""
     if isinstance(items, InContext):
         return items.at(rows)
     return items[rows] if isinstance(items, np.ndarray | Candidates) else [items[row] for row in rows]
 
 
-def project(items: Any, view: str) -> Any:
+def project(items: Actions, view: str) -> Actions:
     """Return of `Candidates` or `InContext` what is to be shown: "features", "ids" or "both".
 
     Anything else stays as it is.

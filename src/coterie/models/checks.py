@@ -20,7 +20,7 @@ ONE_HOT = "this policy is one-hot and takes item ids such as strings, integers o
 PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
-def read_rows(contexts: Any, n_features: int | None, name: str = "contexts") -> Floats:
+def read_rows(contexts: ActionsLike, n_features: int | None, name: str = "contexts") -> Floats:
     """Return candidates as float64 (candidates, n_features), of any norm, not yet checked to be finite."""
     check_order(contexts)
     wanted = "one row a candidate" if n_features is None else f"one row of {n_features} features a candidate"

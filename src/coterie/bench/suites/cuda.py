@@ -1,8 +1,8 @@
 """Users' models on a GPU: what decisions, shared payoffs and joint rounds cost, beside memory speed and one core.
 
 Times on the device are elapsed times from numbers on the host to numbers on the host: medians of many calls, after
-half a second of calls that do not count. Memory speed is that of a copy in the same run. One core is processor time of
-all threads, with fewer users, scaled up: a decision there grows with their number.
+half a second of calls that do not count. Memory speed is that of a copy in the same run. One core is processor
+time of all threads, with fewer users, scaled up: a decision there grows with their number.
 """
 
 import statistics

@@ -6,7 +6,7 @@ depend on the batches: `Policy.run` returns the same as `choose` and `learn` rou
 
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ def _as_batch(visits: list[Round]) -> Batch:
     """Return rounds as arrays. A log's rounds have one known payoff each, the others are NaN."""
     users = [visit.user for visit in visits]
     payoffs = np.array([visit.payoffs for visit in visits])  # (rounds, candidates)
-    items: Any
+    items: Actions
     if isinstance(visits[0].contexts, Candidates):
         items, candidates = _gathered([visit.contexts for visit in visits])
     elif isinstance(visits[0].contexts, np.ndarray) and visits[0].contexts.ndim == 2:

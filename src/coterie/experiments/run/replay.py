@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
+from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import distinct
 from coterie.models.candidates import Candidates, project, read_table
 from coterie.models.checks import check_user, read_items, read_vectors
@@ -49,7 +50,7 @@ def replay(
     candidates: Any,
     served: Any,
     payoffs: Any,
-    items: Any = None,
+    items: "ActionsLike | None" = None,
     progress: Progress | None = None,
 ) -> Replay:
     """Let `policy` choose in every record, and learn from those in which it picks the served item.
@@ -149,7 +150,7 @@ def _array(name: str, values: Any) -> NDArray[Any]:
         raise ContextError(f"{name} is not an array of numbers ({error})") from error
 
 
-def _read_table(policy: Policy, items: Any) -> Any:
+def _read_table(policy: Policy, items: "ActionsLike | None") -> Actions:
     """Return the table that candidates are positions in: features, ids or both; None if they are ids."""
     n_features, one_hot = getattr(policy, "n_features", None), getattr(policy, "one_hot", False)
     if n_features is not None and one_hot:

@@ -15,7 +15,7 @@ from coterie.data.rounds import Round
 from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
 from coterie.experiments.run.worlds import Source, make_world
-from coterie.models.actions import Action
+from coterie.models.actions import Action, Actions
 from coterie.models.batches import Batch
 from coterie.models.candidates import project
 from coterie.policies import POLICIES, Policy
@@ -114,7 +114,7 @@ class Run:
         return f"{readable[:60]}-seed{self.seed}-{digest[:10]}.parquet"
 
 
-def _shown(items: Any, view: str, world: Any) -> Any:
+def _shown(items: Actions, view: str, world: Any) -> Actions:
     """Return the part of items that a policy sees."""
     if view == "units":
         listed = getattr(world, "items", None) or range(world.n_items)

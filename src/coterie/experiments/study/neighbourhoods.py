@@ -21,7 +21,7 @@ class Item(NamedTuple):
     """An item in the picture."""
 
     name: str
-    context: Any
+    context: Actions
     family: int
 
 

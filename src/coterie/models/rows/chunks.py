@@ -1,7 +1,7 @@
 """Rounds as arrays, in chunks: the input and output of the policies' compiled loops, and the loops."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -57,7 +57,9 @@ class Chunk:
         )
         self.rounds = as_rounds(batch, who)
 
-    def play(self, items: Any, named: Ints, learned: int, known: int, loop: Callable[[Game], None]) -> int:
+    def play(
+        self, items: Actions, named: Ints, learned: int, known: int, loop: Callable[[Game], None]
+    ) -> int:
         """Play all rounds, after `learned` payoffs and with `known` users; return how many payoffs there are then.
 
         `loop` makes room and plays as many rounds as there is room for.

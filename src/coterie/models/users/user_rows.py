@@ -4,12 +4,13 @@ A user gets a row with the first update. A user who was only added is idle: M = 
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
+from coterie.models.actions import Actions
 from coterie.models.batches import Batch, Outcome, outcome_of
 from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
@@ -75,7 +76,7 @@ class UserRows:
         return user not in self._roster
 
     def play(
-        self, batch: Batch, items: Any, named: Ints, learned: int, loop: Callable[[Game], None]
+        self, batch: Batch, items: Actions, named: Ints, learned: int, loop: Callable[[Game], None]
     ) -> Outcome:
         """Play checked rounds after `learned` payoffs. `loop` makes room and plays as many as there is room for."""
         chunk = Chunk(batch, self.row)

@@ -1,18 +1,18 @@
 """Records to learn from directly: users, items and payoffs, independent of the policy's own choices."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from coterie.errors import ContextError, ParameterError
-from coterie.models.actions import Action
+from coterie.models.actions import Action, Actions, ActionsLike
 from coterie.models.candidates import Candidates, project, read_both, read_table
 from coterie.models.checks import check_users, read_items, read_vectors
 from coterie.policies.base.batch import Batch
 
 
-def as_batch(policy: Any, users: Any, contexts: Any, payoffs: Any) -> Batch:
+def as_batch(policy: Any, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> Batch:
     """Return records as rounds with a single candidate, which was served."""
     check_users(users)
     counts = []
@@ -48,7 +48,7 @@ def _by_name(policy: Any) -> bool:
     return bool(policy.takes_names and policy.n_features is None and not policy.one_hot)
 
 
-def _read(policy: Any, items: Any) -> Any:
+def _read(policy: Any, items: ActionsLike) -> Actions:
     """Return items in a policy's format: features, ids, or both."""
     if policy.n_features is None:
         return read_items(project(items, "ids"))
@@ -58,7 +58,7 @@ def _read(policy: Any, items: Any) -> Any:
     return read(project(items, "features"), policy.n_features)
 
 
-def of_places(users: Any, items: Any, places: Any, payoffs: Any) -> Batch:
+def of_places(users: Sequence[Hashable], items: Actions, places: Any, payoffs: Any) -> Batch:
     """Return records as rounds, not yet checked, where `places` are positions in `items`."""
     return Batch(users, np.asarray(places)[:, None], items, payoffs, np.zeros(len(places), dtype=np.int64))
 
