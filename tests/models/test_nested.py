@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
@@ -71,6 +72,27 @@ def test_a_numba_with_other_insides_is_refused(part: str, monkeypatch: pytest.Mo
 
 def double(x: float) -> float:
     return 2 * x
+
+
+twice: Any = jit.jit(double)
+
+
+def four_times(x: float) -> float:
+    return twice(twice(x))  # type: ignore[no-any-return]
+
+
+def test_code_that_is_called_becomes_a_part_of_its_caller() -> None:
+    """It has no machine code of its own, and Python finds only one function in the caller's."""
+    loop: Any = jit.jit(four_times)
+    assert loop(3.0) == 12.0
+    assert not twice.signatures
+    [code] = loop.overloads.values()
+    kept = [
+        function for function in code.library.get_defined_functions() if function.linkage.name == "external"
+    ]
+    assert [function.name for function in kept] == [code.fndesc.llvm_cpython_wrapper_name]
+    assert twice(3.0) == 6.0
+    assert twice.signatures
 
 
 def test_a_numba_with_another_cache_compiles_anew_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:

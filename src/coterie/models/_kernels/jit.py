@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core.caching import NullCache
 
 from coterie.models._kernels.beside import MOST, alone, run_in_python_first
 
@@ -33,40 +34,40 @@ Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 def jit(function: Compiled, most: float = MOST, **options: Any) -> Compiled:
     """Compile for calls without Python's global lock, and keep the machine code on disk.
 
-    Until it is there, the function runs in Python if its arrays hold at most `most` numbers. Numba's own decorators
-    are untyped. Fast-math stays off, because it would change the bits of results.
+    Until it is there, the function runs in Python if its arrays hold at most `most` numbers. Compiled code that calls
+    the function includes it in its own machine code. Numba's own decorators are untyped. Fast-math stays off,
+    because it would change the bits of results.
     """
-    options = {"nogil": True, "error_model": "numpy", "pipeline_class": OUTER, **options}
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    compiled: Any = njit(pipeline_class=OUTER, **options)(function)
+    if compiled is function:  # NUMBA_DISABLE_JIT=1: the loops run in Python, for coverage or a debugger
+        return function
+    nested: Any = njit(pipeline_class=NESTED, no_cpython_wrapper=True, **options)(function)
+    # What Numba asks when it compiles a call of this function.
+    compiled.get_call_template, compiled.get_overload = nested.get_call_template, nested.get_overload
     try:
-        compiled: Compiled = njit(cache=True, **options)(function)
-        if compiled is function:  # NUMBA_DISABLE_JIT=1: the loops run in Python, for coverage or a debugger
-            return function
-        _follow_all_loops(compiled)
-        _save_one_at_a_time(compiled)
+        _keep(compiled, "outer")
+        _keep(nested, "nested")
+        keep_unfinished(nested)
         run_in_python_first(compiled, most)
     except (RuntimeError, AttributeError):
         # Nowhere to write the machine code, or a Numba with another cache: compile anew in each process.
-        return njit(**options)(function)  # type: ignore[no-any-return]
-    return compiled
+        compiled._cache = nested._cache = NullCache()
+    return compiled  # type: ignore[no-any-return]
 
 
-def _follow_all_loops(compiled: Any) -> None:
-    """Compile a function again after an edit of any file of compiled loops.
-
-    Its machine code contains that of the functions it calls, and Numba checks only the function's own file.
-    """
-    file = compiled._cache._cache_file
-    # Numba compares the version before it unpickles the index, which may name modules that no longer exist.
+def _keep(loop: Any, kind: str) -> None:
+    """Keep machine code on disk."""
+    loop.enable_caching()
+    file = loop._cache._cache_file
+    file._index_name = f"{kind}-{file._index_name}"
+    file._index_path = str(Path(file._cache_path) / file._index_name)
+    file._data_name_pattern = f"{kind}-{file._data_name_pattern}"
+    # Machine code contains that of the functions it calls, and Numba checks only the function's own file. It compares
+    # the version before it unpickles the index, which may name modules that no longer exist.
     file._version = f"{file._version} {LOOPS}"
-
-
-def _save_one_at_a_time(compiled: Any) -> None:
-    """Prevent two processes from writing a function's machine code at the same time.
-
-    Numba numbers the files by counting those that exist. Two processes that compile a function for different types
-    at the same moment would use the same name, and a third process would run code for the wrong types.
-    """
-    file = compiled._cache._cache_file
+    # Numba numbers the files by counting those that exist. Two processes that compile a function for different types
+    # at the same moment would use the same name, and a third process would run code for the wrong types.
     save, lock = file.save, Path(file._cache_path) / ".coterie.lock"
 
     def save_alone(key: Any, data: Any) -> None:
@@ -84,18 +85,6 @@ def bare(function: Compiled, most: float = MOST) -> Compiled:
     return jit(function, most, _nrt=False, nogil=False)
 
 
-def inner(function: Compiled) -> Compiled:
-    """Compile for calls from compiled code only: without machine code of its own, and without the wrapper that
-    converts Python's arguments, which takes long to compile for dozens of arrays.
-    """
-    compiled: Any = jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=NESTED)
-    if compiled is not function:
-        keep_unfinished(compiled)
-        # Python cannot call this machine code, so it is not offered to Python: such a call runs in Python.
-        compiled._insert = lambda *_: None
-    return compiled  # type: ignore[no-any-return]
-
-
 def step(function: Compiled) -> Compiled:
     """Compile the work of one decision or payoff, which is small however large the arrays are."""
     return jit(function, math.inf)
@@ -104,3 +93,6 @@ def step(function: Compiled) -> Compiled:
 def at_once(function: Compiled) -> Compiled:
     """Compile a loop over many rounds before its first call: Python would take longer."""
     return jit(function, NEVER)
+
+
+inner = jit  # for functions that only compiled code calls

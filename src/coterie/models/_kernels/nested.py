@@ -36,6 +36,7 @@ for kind, names in PARTS.items():
 ENVIRONMENT = (
     "_ZN08NumbaEnv"  # how the names of environments start: Python's objects that a function refers to
 )
+WRAPPER = "_ZN7cpython"  # how the names of functions start that Python calls
 
 
 class Nested(JITCodeLibrary):  # type: ignore[misc]
@@ -73,6 +74,13 @@ class Nested(JITCodeLibrary):  # type: ignore[misc]
 
 class Outer(JITCodeLibrary):  # type: ignore[misc]
     """The machine code of a function that Python calls, with all functions that it calls."""
+
+    def _optimize_final_module(self) -> None:
+        """Let Python call the wrapper alone: all other functions may change, or be left out."""
+        for function in self._final_module.functions:
+            if not function.is_declaration and not function.name.startswith(WRAPPER):
+                function.linkage = llvmlite.binding.Linkage.internal
+        super()._optimize_final_module()
 
     def _finalize_specific(self) -> None:
         super()._finalize_specific()

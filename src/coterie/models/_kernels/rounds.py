@@ -3,12 +3,14 @@
 from typing import Any, NamedTuple, TypeAlias
 
 from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.given import given
 
 # A NamedTuple as a plain tuple: Numba takes ten times longer to recognise the type of a NamedTuple.
 Plain: TypeAlias = tuple[Any, ...]
 REFUSED = -1  # in `updated`: the payoff was not learned, because a number would not have been finite
 
 
+@given
 class Rounds(NamedTuple):
     """The rounds to play, and their outcomes; the first axis is the round."""
 
@@ -22,6 +24,7 @@ class Rounds(NamedTuple):
     updated: Ints
 
 
+@given
 class Rule(NamedTuple):
     """How CAB decides and learns."""
 

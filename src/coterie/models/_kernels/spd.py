@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.users.simd import PANEL, add_scaled, dot_rows, weigh_rows
 
 
@@ -107,7 +107,7 @@ def invert_panel(matrices: Floats, d: int, roots: Floats, inverses: Floats, log_
 # The functions below take arrays, so that the arrays live until their addresses were used.
 
 
-@inner
+@jit
 def times_panel(matrices: Floats, d: int, vectors: Floats, out: Floats) -> None:
     """Write matrix · vector for eight symmetric matrices and vectors, (d, d, PANEL) and (d, PANEL)."""
     out[:] = 0.0
@@ -116,19 +116,19 @@ def times_panel(matrices: Floats, d: int, vectors: Floats, out: Floats) -> None:
         add_scaled(out.ctypes.data, row, factor, d, 0)
 
 
-@inner
+@jit
 def dot_panel(left: Floats, right: Floats, count: int, out: Floats) -> None:
     """Write eight sums of products over `count` rows."""
     dot_rows(left.ctypes.data, right.ctypes.data, out.ctypes.data, count)
 
 
-@inner
+@jit
 def sum_panel(rows: Floats, weights: Floats, count: int, out: Floats) -> None:
     """Add each row's weighted sum over the eight to an entry of `out`."""
     weigh_rows(rows.ctypes.data, weights.ctypes.data, out.ctypes.data, count)
 
 
-@inner
+@jit
 def times(matrix: Floats, d: int, x: Floats, out: Floats) -> None:
     """Write matrix · x for a symmetric matrix."""
     for i in range(d):
@@ -140,7 +140,7 @@ def times(matrix: Floats, d: int, x: Floats, out: Floats) -> None:
                 out[k] += factor * row[k]
 
 
-@inner
+@jit
 def dot(x: Floats, y: Floats, d: int) -> float:
     """Return x·y over the first d entries."""
     total = 0.0
@@ -149,7 +149,7 @@ def dot(x: Floats, y: Floats, d: int) -> float:
     return total
 
 
-@inner
+@jit
 def add_outer(matrix: Floats, d: int, weight: float, x: Floats) -> None:
     """Add weight · x xᵀ."""
     for i in range(d):
@@ -159,7 +159,7 @@ def add_outer(matrix: Floats, d: int, weight: float, x: Floats) -> None:
                 row[k] += factor * x[k]
 
 
-@inner
+@jit
 def unpack(packed: Floats, d: int, full: Floats) -> None:
     """Write a packed lower triangle as a symmetric matrix."""
     at = 0
@@ -169,7 +169,7 @@ def unpack(packed: Floats, d: int, full: Floats) -> None:
             at += 1
 
 
-@inner
+@jit
 def add_packed(packed: Floats, d: int, weight: float, x: Floats) -> None:
     """Add weight · x xᵀ to a packed lower triangle."""
     at = 0

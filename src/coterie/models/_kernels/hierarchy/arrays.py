@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.rows.means import Table
 
 # Variances before anything is learned, as shares of the variance of payoffs.
@@ -37,6 +38,7 @@ NO_ID = -(1 << 40)  # the number of an action without an id, where others have o
 PHI = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98])
 
 
+@given
 class Prior(NamedTuple):
     """What is known of the population."""
 
@@ -49,6 +51,7 @@ class Prior(NamedTuple):
     groups: Ints  # how many there are
 
 
+@given
 class Users(NamedTuple):
     """The statistics of each user, one row each; `gram` and `moment` are empty if they follow from the pairs."""
 
@@ -58,6 +61,7 @@ class Users(NamedTuple):
     times: Ints  # (room,) payoffs
 
 
+@given
 class Sums(NamedTuple):
     """The sums of a pass over the users, so far."""
 
@@ -70,6 +74,7 @@ class Sums(NamedTuple):
     total: Floats  # squared errors, payoffs, evidence, users; pull and precision of ρ
 
 
+@given
 class Model(NamedTuple):
     """All that is learned, except for the pairs of user and item."""
 
@@ -99,6 +104,7 @@ K_, PHI_, TAU_, EPSILON_, START_, RHO_ = range(6)
 VISITS_, SCALE_, GAINS_, GAINS2_ = range(4)
 
 
+@given
 class Contexts(NamedTuple):
     """Items in the format of the compiled loops."""
 

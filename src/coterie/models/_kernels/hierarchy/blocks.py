@@ -14,9 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit, step
 
 
+@given
 class Blocks(NamedTuple):
     """One row per block; row 0 is the prior, for actions without payoffs."""
 
@@ -27,6 +29,7 @@ class Blocks(NamedTuple):
     middle: Floats  # (room,) the variance at the mean context
 
 
+@given
 class Blocked(NamedTuple):
     """What blocks cover of the candidates of one choice."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.hierarchy.blocks import Blocked
 from coterie.models._kernels.jit import jit
 from coterie.models.ranges import TINY
@@ -28,6 +29,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 SALT = np.uint64(0xD1B54A32D192ED03)
 
 
+@given
 class HashedItems(NamedTuple):
     """Candidates as hashes and values of their features. Candidate k has the features starts[k] to starts[k + 1]."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.hierarchy.effect_keys import USER, USER_ID, Hash, Hashes, mix, user_key
 from coterie.models._kernels.jit import jit, step
 
@@ -29,6 +30,7 @@ NOBODY = -1
 ONE = np.uint64(1)
 
 
+@given
 class Columns(NamedTuple):
     """The columns of `Table` that a snapshot holds."""
 
@@ -42,6 +44,7 @@ class Columns(NamedTuple):
     free: NDArray[np.int32]
 
 
+@given
 class Table(NamedTuple):
     """The effects. `place` means a position in the columns with one element per effect."""
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.hierarchy.blocks import Blocked
 from coterie.models._kernels.hierarchy.effect_keys import (
     CONTEXT_FEATURE,
@@ -63,6 +64,7 @@ MOST_LEFT = 1000.0  # payoffs' variances; a larger squared residual must not hid
 MOST_SQUARE = 1e80  # of a weight, in the sums of a fit
 
 
+@given
 class Variances(NamedTuple):
     """The fitted prior variance of each kind of effect, the fitted noise, and the sums of the next fit."""
 
@@ -70,6 +72,7 @@ class Variances(NamedTuple):
     noise: Floats  # (10,)
 
 
+@given
 class Settings(NamedTuple):
     """How choices are drawn: see `Hierarchical`."""
 

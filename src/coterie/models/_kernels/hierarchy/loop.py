@@ -6,6 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.hierarchy import few_items
 from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Model
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
@@ -20,6 +21,7 @@ from coterie.models._kernels.rows.game import Game, join
 from coterie.models.ranges import MOST_LEARNED
 
 
+@given
 class Hierarchy(NamedTuple):
     """All that `Hierarchical` learns."""
 

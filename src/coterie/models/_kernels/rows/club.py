@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models._kernels.jit import at_once, inner
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.rows.dispatch import fits, name, take, update, used
 from coterie.models._kernels.rows.game import Game, choose, join, play
 from coterie.models._kernels.rows.user_graph import Graph, arrive, cut_edges, graph_has_room
 
 
+@given
 class Club(NamedTuple):
     """The state of CLUB."""
 
@@ -25,14 +27,14 @@ class Club(NamedTuple):
     seed: int
 
 
-@inner
+@jit
 def has_room(state: Club, game: Game) -> bool:
     """Return whether there is room for another user and item."""
     everybody = state.everybody
     return graph_has_room(state.graph, state.rows, state.pools) and fits(everybody, 1, used(everybody) + 1)
 
 
-@inner
+@jit
 def pick(state: Club, game: Game, row: int, which: Ints, rng: Generator) -> tuple[int, int]:
     """Choose by the user's component. An unknown user decides with all users, or alone if there are no edges."""
     graph, alpha, thompson = state.graph, state.alpha, state.thompson
@@ -43,7 +45,7 @@ def pick(state: Club, game: Game, row: int, which: Ints, rng: Generator) -> tupl
     return choose(state.everybody, everybody, game, which, alpha, thompson, rng), members
 
 
-@inner
+@jit
 def learn(state: Club, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
     """Update the user, the component and everybody, and cut the user's edges."""
     rows, pools, graph = state.rows, state.pools, state.graph

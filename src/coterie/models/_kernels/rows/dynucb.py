@@ -6,13 +6,15 @@ import numpy as np
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models._kernels.jit import at_once, inner, jit
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import uniform_at
 from coterie.models._kernels.rows.dispatch import fits, name, pool, squared_distance, take, update, used
 from coterie.models._kernels.rows.game import Game, choose, join, play
 from coterie.models.protocol import ROUNDING
 
 
+@given
 class Clusters(NamedTuple):
     """The state of DynUCB."""
 
@@ -46,7 +48,7 @@ def newcomers_cluster(seed: int, n_users: int, k_clusters: int) -> int:
     return int(uniform_at(seed, n_users, 0) * k_clusters)
 
 
-@inner
+@jit
 def has_room(state: Clusters, game: Game) -> bool:
     """Return whether there is room for another user and item."""
     n, entries = state.rows.size[0] + 1, used(state.rows)
@@ -55,7 +57,7 @@ def has_room(state: Clusters, game: Game) -> bool:
     )
 
 
-@inner
+@jit
 def cluster_of(state: Clusters, row: int) -> int:
     """Return a user's cluster; for an unknown user, the one that the first payoff would go to."""
     if row >= 0:
@@ -63,7 +65,7 @@ def cluster_of(state: Clusters, row: int) -> int:
     return newcomers_cluster(state.seed, state.rows.size[0], len(state.sizes))
 
 
-@inner
+@jit
 def pick(state: Clusters, game: Game, row: int, which: Ints, rng: Generator) -> tuple[int, int]:
     """Choose by the user's cluster."""
     c = cluster_of(state, row)
@@ -71,7 +73,7 @@ def pick(state: Clusters, game: Game, row: int, which: Ints, rng: Generator) -> 
     return choose(state.pools, c, game, which, state.alpha, state.thompson, rng), members
 
 
-@inner
+@jit
 def learn(state: Clusters, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
     """Update the user and the cluster, and move the user to the nearest one."""
     rows, pools, home, sizes = state.rows, state.pools, state.home, state.sizes

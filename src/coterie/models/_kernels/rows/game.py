@@ -11,7 +11,8 @@ from numpy.random import Generator
 
 from coterie.arrays import Ints
 from coterie.models._kernels.bounds import scale_after
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.probability import draw_from, first_best
 from coterie.models._kernels.rounds import Rounds
 from coterie.models._kernels.rows.dispatch import by_type, chances, view
@@ -21,6 +22,7 @@ pick = by_type("pick")  # (state, game, row, candidates, rng): the choice, and h
 learn = by_type("learn")  # (state, game, user, candidates, k, payoff): how many users' models learned
 
 
+@given
 class People(NamedTuple):
     """The users of these rounds."""
 
@@ -28,6 +30,7 @@ class People(NamedTuple):
     joined: Ints  # (1 + users,) how many got a row, then these users, in order
 
 
+@given
 class Game(NamedTuple):
     """What a loop plays, and how far it is."""
 
@@ -38,7 +41,7 @@ class Game(NamedTuple):
     so_far: Ints  # the next round, payoffs learned, and a count of users that the policy keeps
 
 
-@inner
+@jit
 def play(state: Any, game: Game, rng: Generator) -> None:
     """Play rounds until they are over or there is no room."""
     rounds, people, _, _, so_far = game

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 from numpy.random import Generator
 
 from coterie.arrays import Ints
-from coterie.models._kernels.jit import at_once, inner
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.rows.dispatch import fade, fits, name, take, update, used
 from coterie.models._kernels.rows.game import Game, choose, join, play
 
 
+@given
 class Linear(NamedTuple):
     """The state of LinUCB. The third of the game's `so_far` counts the known users.
 
@@ -23,13 +25,13 @@ class Linear(NamedTuple):
     thompson: bool
 
 
-@inner
+@jit
 def has_room(state: Linear, game: Game) -> bool:
     """Return whether there is room for another user and item."""
     return fits(state.rows, state.rows.size[0] + 1, used(state.rows) + 1)  # type: ignore[no-any-return]
 
 
-@inner
+@jit
 def pick(state: Linear, game: Game, row: int, which: Ints, rng: Generator) -> tuple[int, int]:
     """Choose by the user's model, or by the shared one."""
     rows, shared, _, alpha, thompson = state
@@ -37,7 +39,7 @@ def pick(state: Linear, game: Game, row: int, which: Ints, rng: Generator) -> tu
     return choose(rows, 0 if shared else row, game, which, alpha, thompson, rng), members
 
 
-@inner
+@jit
 def learn(state: Linear, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
     """Update the user's model, or the shared one."""
     rows, shared, keep, _, _ = state

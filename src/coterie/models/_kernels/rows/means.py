@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.probability import probability_of_best
 
@@ -25,6 +26,7 @@ FORGOTTEN = 1e-6  # payoffs with a smaller total weight have no visible effect
 REFRESH = 1024  # the sum of squares is recomputed after this many payoffs of a row, to limit rounding
 
 
+@given
 class Table(NamedTuple):
     """The arrays of all rows: first per entry, then per row."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coterie.arrays import Bools, Floats, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.probability import probability_of_best_together
 
@@ -17,6 +18,7 @@ from coterie.models._kernels.probability import probability_of_best_together
 REFRESH = 1024
 
 
+@given
 class Rows(NamedTuple):
     """The arrays of all rows; the first axis is the row."""
 

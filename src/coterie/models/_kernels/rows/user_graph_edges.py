@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Bools, Ints
+from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit
 
 ROWS, HALVES, STAMP, LIVE = 0, 1, 2, 3  # positions in `size`
 
 
+@given
 class Graph(NamedTuple):
     """The arrays: first per half-edge, then per row, then per pool."""
 

@@ -9,7 +9,8 @@ from numpy.random import Generator
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.bounds import scale_after
-from coterie.models._kernels.jit import at_once, inner, jit
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import draw_from, first_best
 from coterie.models._kernels.rounds import Rule
 from coterie.models._kernels.rows.dispatch import by_type
@@ -23,6 +24,7 @@ learn_one = by_type("learn_one")
 learn_together = by_type("learn_together")
 
 
+@given
 class Cab(NamedTuple):
     """The state of CAB. The third of the game's `so_far` counts the rows."""
 
@@ -39,13 +41,13 @@ def score_of(members: float, estimate: float, spread: float, scale: float) -> fl
     return estimate / members + scale * spread / members
 
 
-@inner
+@jit
 def has_room(state: Cab, game: Game) -> bool:
     """Return whether everybody and a newcomer may learn a new item."""
     return have_room(state.models, game)  # type: ignore[no-any-return]
 
 
-@inner
+@jit
 def pick(state: Cab, game: Game, row: int, which: Ints, rng: Generator) -> tuple[int, int]:
     """Choose by the neighbourhoods. A user without a row is only in the user's own neighbourhood."""
     models, rule, own = state
@@ -66,7 +68,7 @@ def pick(state: Cab, game: Game, row: int, which: Ints, rng: Generator) -> tuple
     return k, int(near[0, k])
 
 
-@inner
+@jit
 def learn(state: Cab, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
     """Update the user alone, or with all certain neighbours if the user is certain; return how many learned."""
     models, rule, own = state

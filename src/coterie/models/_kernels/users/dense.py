@@ -7,7 +7,8 @@ import numpy as np
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.probability import probability_of_best_together
 from coterie.models._kernels.rows.game import Game
 from coterie.models._kernels.spd import dot
@@ -233,6 +234,7 @@ def share(
     return learners
 
 
+@given
 class DenseModels(NamedTuple):
     """Models as the compiled loop of CAB takes them; it calls what follows."""
 
@@ -240,13 +242,13 @@ class DenseModels(NamedTuple):
     contexts: Floats  # (candidates, features) of the round, overwritten
 
 
-@inner
+@jit
 def has_room(models: DenseModels, game: Game) -> bool:
     """Return whether there is room for another user."""
     return game.so_far[2] < PANEL * len(models.panels.weights)  # type: ignore[no-any-return]
 
 
-@inner
+@jit
 def see(models: DenseModels, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Read the candidates, and write the user's view."""
     inverses, weights, _, _ = models.panels
@@ -261,7 +263,7 @@ def see(models: DenseModels, row: int, game: Game, which: Ints, estimate: Floats
         view(inverses, weights, row, contexts, estimate, spread)
 
 
-@inner
+@jit
 def sums(
     models: DenseModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float
 ) -> Floats:
@@ -270,7 +272,7 @@ def sums(
     return gather_all(inverses, weights, game.so_far[2], models.contexts, estimate, spread, scale)
 
 
-@inner
+@jit
 def draws(
     models: DenseModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
 ) -> tuple[Floats, Floats]:
@@ -280,7 +282,7 @@ def draws(
     return chances(inverses, weights, n, models.contexts, estimate, spread, scale, alone, learned)
 
 
-@inner
+@jit
 def learn_one(models: DenseModels, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
     """Update a user, or a newcomer in the next row."""
     inverses, weights, lost, missed = models.panels
@@ -289,7 +291,7 @@ def learn_one(models: DenseModels, row: int, game: Game, which: Ints, k: int, pa
     learn_row(inverses, weights, lost, missed, row, models.contexts[k], payoff)
 
 
-@inner
+@jit
 def learn_together(
     models: DenseModels, row: int, game: Game, which: Ints, k: int, payoff: float,
     estimate: Floats, spread: Floats, scale: float, limit: float,

@@ -9,7 +9,8 @@ import numpy as np
 
 from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.given import given
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.probability import probability_of_best_together
 from coterie.models._kernels.rows.dispatch import add_covariance, fade, fits, name, take, update, used, view
 from coterie.models._kernels.rows.game import Game
@@ -111,6 +112,7 @@ def share(
     return learners
 
 
+@given
 class FadingModels(NamedTuple):
     """Models as the compiled loop of CAB takes them; it calls what follows."""
 
@@ -118,20 +120,20 @@ class FadingModels(NamedTuple):
     keep: float
 
 
-@inner
+@jit
 def has_room(models: FadingModels, game: Game) -> bool:
     """Return whether everybody and a newcomer may learn a new item."""
     n = game.so_far[2] + 1
     return fits(models.rows, n, used(models.rows) + n)  # type: ignore[no-any-return]
 
 
-@inner
+@jit
 def see(models: FadingModels, row: int, game: Game, which: Ints, estimate: Floats, spread: Floats) -> None:
     """Write the user's view."""
     view(models.rows, row, game.items, which, estimate, spread)
 
 
-@inner
+@jit
 def sums(
     models: FadingModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float
 ) -> Floats:
@@ -139,7 +141,7 @@ def sums(
     return gather(models.rows, game.so_far[2], game.items, which, estimate, spread, scale)
 
 
-@inner
+@jit
 def draws(
     models: FadingModels, game: Game, which: Ints, estimate: Floats, spread: Floats, scale: float, alone: bool
 ) -> tuple[Floats, Floats]:
@@ -148,7 +150,7 @@ def draws(
     return chances(models.rows, n, game.items, which, estimate, spread, scale, alone, learned)
 
 
-@inner
+@jit
 def learn_one(models: FadingModels, row: int, game: Game, which: Ints, k: int, payoff: float) -> None:
     """Update a user, or a newcomer in the next row."""
     rows = models.rows
@@ -158,7 +160,7 @@ def learn_one(models: FadingModels, row: int, game: Game, which: Ints, k: int, p
     learn(rows, row, game.items, which[k], payoff, models.keep)
 
 
-@inner
+@jit
 def learn_together(
     models: FadingModels, row: int, game: Game, which: Ints, k: int, payoff: float,
     estimate: Floats, spread: Floats, scale: float, limit: float,

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Ints
+from coterie.models._kernels.given import given
 
 Records: TypeAlias = NDArray[Any]
 
@@ -71,6 +72,7 @@ ENTRIES, CLASSES, MARKS = range(3)
 SIZES = 40
 
 
+@given
 class Histories(NamedTuple):
     """The whole state, as arrays."""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.bounds import scale_after
+from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import NEVER, bare
 from coterie.models._kernels.probability import draw_from, first_best, write_probability_of_best
 from coterie.models._kernels.rounds import Plain
@@ -37,6 +38,7 @@ from coterie.models._kernels.users.one_hot import (
 )
 
 
+@given
 class Scratch(NamedTuple):
     """Arrays that the loop overwrites in each round."""
 

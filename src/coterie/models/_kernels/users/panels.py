@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.arrays import Floats
+from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.users.simd import (
     PANEL,
@@ -31,6 +32,7 @@ from coterie.models._kernels.users.simd import (
 Residues = NDArray[np.float32]
 
 
+@given
 class Panels(NamedTuple):
     """All rows, eight per panel."""
 
