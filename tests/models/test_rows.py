@@ -7,7 +7,6 @@ import pytest
 
 from coterie.errors import FileError
 from coterie.models import Means, RidgeRows, Ridges, View
-from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.ridges import packing
 from tests.worlds import unit_vectors
 
@@ -94,31 +93,30 @@ def test_rows_that_stay_are_those_that_learned_alone() -> None:
 
 
 def test_a_file_whose_parts_contradict_each_other_is_refused() -> None:
-    good = rows_as_tensors(trained(7, 5, 3, 50), 5)
+    good = trained(7, 5, 3, 50).tensors("user", np.arange(5))
     for name in ("gram", "moment", "inverse", "weight"):
         tensors = {key: value.copy() for key, value in good.items()}
-        tensors[name][2] += 0.5
+        tensors[f"user_{name}"][2] += 0.5
         with pytest.raises(FileError, match="contradict"):
-            read_rows(Ridges(3), tensors, 5)
+            Ridges(3).restore("user", tensors, 5)
     items = Means()
     items.take()
     items.update(0, items.learnable(["a"]), 1.0)
-    broken = rows_as_tensors(items, 1) | {"pair_row": np.array([4])}
+    broken = items.tensors("user", np.arange(1)) | {"user_row": np.array([4])}
     with pytest.raises(FileError, match="contradict"):
-        read_rows(Means(), broken, 1)
+        Means().restore("user", broken, 1)
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
-def test_rows_come_back_from_a_file_also_from_one_without_numbers_of_payoffs(one_hot: bool) -> None:
+def test_rows_come_back_from_a_file(one_hot: bool) -> None:
     rows: RidgeRows = Means() if one_hot else trained(8, 4, 3, 60)
     contexts: Any = ["a", "b", "c"] if one_hot else np.eye(3)
     if one_hot:
         for row in range(4):
             rows.take()
             rows.update(row, rows.learnable(contexts[row % 3 :]), 0.5)
-    tensors = rows_as_tensors(rows, 4)
-    tensors.pop("times", None)
+    tensors = rows.tensors("user", np.arange(4))
     back = rows.sibling()
-    back.rows = read_rows(back, tensors, 4)
+    back.rows = back.restore("user", tensors, 4)
     mine, theirs = (r.views(slice(4), r.numbers(contexts)) for r in (rows, back))
     assert np.array_equal(mine, theirs)

@@ -44,7 +44,6 @@ from coterie.models.bounds import is_near
 from coterie.models.checks import check_flag, check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.roster import Roster
-from coterie.models.rows.cofiba_files import read_rows, rows_as_tensors
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, make_random, scale_at
@@ -242,6 +241,7 @@ class COFIBA(RowUsers):
             else self._contexts_of(range(len(self._item))).reshape(-1, self.n_features)
         )
         return {
+            **self.user_rows.tensors("user", np.arange(len(self._roster))),
             "users": pack_ids(self._roster.names),
             "items": items,
             "item_cluster": self._cluster,
@@ -251,7 +251,6 @@ class COFIBA(RowUsers):
             "deleted": np.concatenate([np.empty(0, dtype=np.int64), *deleted]),
             **self._user_graph.tensors("users"),
             **self._item_graph.tensors("items"),
-            **rows_as_tensors(self.user_rows, len(self._roster)),
         }
 
     def restore(self, tensors: Tensors) -> None:
@@ -276,7 +275,7 @@ class COFIBA(RowUsers):
             range(max(len(used), 1))
         ):
             raise FileError("the items in the model file contradict each other")
-        self.user_rows.rows = read_rows(self.user_rows, tensors, len(names))
+        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
         self._roster = Roster(names)
         self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
         self._user_graph, self._item_graph, self._cluster = user_graph, item_graph, cluster
