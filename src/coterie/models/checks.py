@@ -161,6 +161,8 @@ def read_items(contexts: ActionsLike, name: str = "contexts", advice: str = ONE_
 
 def check_item(item: Hashable, advice: str = "use a string, an integer or a tuple") -> None:
     """Raise if `item` cannot be an id."""
+    if type(item) in PLAIN:
+        return
     try:
         hash(item)
     except TypeError as error:
@@ -171,6 +173,8 @@ def check_item(item: Hashable, advice: str = "use a string, an integer or a tupl
 
 def check_user(user: Hashable) -> None:
     """Raise if `user` cannot be an id."""
+    if type(user) in PLAIN:
+        return
     try:
         hash(user)
     except TypeError as error:
@@ -184,8 +188,6 @@ def check_user(user: Hashable) -> None:
 
 def is_nan(name: Hashable) -> bool:
     """Tell whether an id is NaN or NaT, or a tuple that holds one."""
-    if type(name) in PLAIN:
-        return False
     if isinstance(name, float | np.floating):
         return bool(name != name)
     if isinstance(name, tuple):

@@ -188,7 +188,7 @@ def read_actions(contexts: ActionsLike) -> tuple[Any, Encoded]:
         if action.context is not context and action.context != context:
             raise ContextError(f"action {k} has another context than the first; all must share one")
         found.append((_name(action.id), _named_or_numbered(f"action {k}", action.features)))
-    return actions, encode(named_features("the context", {} if context is None else context), found)
+    return actions, encode(named_features("the context", context) if context else {}, found)
 
 
 def _as_action(given: Any) -> Action:
