@@ -92,7 +92,7 @@ def test_the_demo_has_a_lift_to_tell_within_its_first_minute(
 def test_the_demo_holds_visitors_back_unless_the_settings_name_it(tmp_path: Path, named: bool) -> None:
     async def work(coordinator: Coordinator) -> None:
         task = asyncio.create_task(live(coordinator, rate=2000.0))
-        while coordinator.bandit.statistics.total.in_all_arms("learned") < 5:
+        while coordinator.bandit.statistics.total.learned < 5:
             assert not task.done()
             await asyncio.sleep(0.02)
         task.cancel()

@@ -55,18 +55,7 @@ class Question(Struct, frozen=True):
         """Return a hash that tells a retry from another request with the same event id."""
         if self.sent:
             return self.sent
-        content = (
-            self.user,
-            [action.id for action in self.actions],
-            [action.features for action in self.actions],
-            self.context,
-            sorted(self.excluded),
-            self.deferred,
-            self.baseline,
-            self.slot,
-            *((self.costs,) if self.costs else ()),
-        )
-        return blake2b(_canonical.encode(content), digest_size=16).digest()
+        return blake2b(_canonical.encode(self), digest_size=16).digest()
 
     def check_retry(self, decided: Rank) -> None:
         """Raise if its event was decided for another request."""

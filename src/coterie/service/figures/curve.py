@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from coterie.service.core.statistics import MINUTE, Minute
+from coterie.service.core.statistics import MINUTE, ArmSums, Minute, OtherSums, add_to
 from coterie.service.trial.intervals import Interval, WeightedSums, interval, unweighted
 
 POINTS = 120  # of a curve, at most
 ENOUGH = 30  # decisions that an estimate must be worth to be shown
-BESIDE = ("holdback", "challenger")  # the arms of a trial besides the champion's
 
 
 class Point(Struct, frozen=True, rename="camel"):
@@ -43,15 +42,11 @@ class Point(Struct, frozen=True, rename="camel"):
     challenger_learned: int
 
 
-SUMS = [name for name in Minute.__struct_fields__ if name != "start"]
-
-
 def total(start: int, rows: Iterable[Minute]) -> Minute:
     """Return the sums of several minutes."""
     sums = Minute(start)
     for row in rows:
-        for name in SUMS:
-            setattr(sums, name, getattr(sums, name) + getattr(row, name))
+        add_to(sums, row)
     return sums
 
 
@@ -60,40 +55,31 @@ def point(sums: Minute, around: Minute | None = None) -> Point:
 
     `around` holds the sums these two are estimated from, if not from `sums`.
     """
-    around = around or sums
-    payoffs = unweighted(sums.learned, sums.earned, sums.earned_squares)
+    around, own = around or sums, sums.champion
     would = _would_earn(sums)
     rest: dict[str, Any] = {}
     for name in ("baseline", "uniform"):
-        found = _estimate(around, name)
+        others = getattr(around, name)
+        found = _estimate(around.champion, others)
         rest |= {name: found.value, f"{name}_interval": found.interval, f"{name}_worth": found.worth}
-        rest[f"{name}_blind"] = getattr(around, f"{name}_blind")
-    for arm in BESIDE:
-        rest |= _arm(sums, arm)
+        rest[f"{name}_blind"] = others.blind
+    for name, arm in (("payoff", own), ("holdback", sums.holdback), ("challenger", sums.challenger)):
+        payoffs = unweighted(arm.learned, arm.earned, arm.squares)
+        rest |= {name: _ratio(arm.earned, arm.learned), f"{name}_interval": interval(payoffs, _least(arm))}
     return Point(
         start=sums.start,
-        decisions=sums.decisions,
-        learned=sums.learned,
-        earned=sums.earned,
-        payoff=_ratio(sums.earned, sums.learned),
-        payoff_interval=interval(payoffs, _least(sums.losses)) if sums.summed == sums.learned else None,
-        share_rate=_ratio(sums.updates - sums.in_all_arms("learned"), sums.updates),
-        agreement=_ratio(sums.agreed, sums.judged),
+        decisions=own.decisions,
+        learned=own.learned,
+        earned=own.earned,
+        holdback_learned=sums.holdback.learned,
+        challenger_learned=sums.challenger.learned,
+        share_rate=_ratio(sums.updates - sums.learned, sums.updates),
+        agreement=_ratio(sums.agreed, own.decisions),
         would_earn=would.value,
         would_earn_interval=would.interval,
         entropy=_ratio(sums.entropy, sums.varied),
         **rest,
     )
-
-
-def _arm(sums: Minute, arm: str) -> dict[str, Any]:
-    names = [f"{arm}_{part}" for part in ("learned", "earned", "squares", "losses")]
-    learned, earned, squares, losses = (getattr(sums, name) for name in names)
-    return {
-        arm: _ratio(earned, learned),
-        f"{arm}_interval": interval(unweighted(learned, earned, squares), _least(losses)),
-        f"{arm}_learned": learned,
-    }
 
 
 class Estimate(NamedTuple):
@@ -104,22 +90,21 @@ class Estimate(NamedTuple):
     worth: float
 
 
-def _estimate(sums: Minute, name: str) -> Estimate:
+def _estimate(own: ArmSums, other: OtherSums) -> Estimate:
     """Return what the baseline or a uniform choice would have earned.
 
     Unknown if any choice left it no chance, if it rests on too few decisions, or if the interval is wider than half
     of the possible range.
     """
-    weight, squares, earned, products, payoffs, blind = (
-        getattr(sums, f"{name}_{part}")
-        for part in ("weight", "squares", "earned", "products", "payoffs", "blind")
-    )
-    worth = 0.0 if blind else _worth(weight, squares)
-    if blind or sums.summed != sums.learned or worth < ENOUGH:
+    worth = 0.0 if other.blind else _worth(other)
+    if other.blind or worth < ENOUGH:
         return Estimate(None, None, worth)
-    least = _least(sums.losses)
-    found = interval(WeightedSums(sums.learned, weight, squares, earned, products, payoffs), least)
-    return Estimate(earned / weight if _is_narrow(found, least) else None, found, worth)
+    least = _least(own)
+    sums = WeightedSums(
+        own.learned, other.weight, other.squares, other.earned, other.products, other.payoffs
+    )
+    found = interval(sums, least)
+    return Estimate(other.earned / other.weight if _is_narrow(found, least) else None, found, worth)
 
 
 def _would_earn(sums: Minute) -> Estimate:
@@ -129,11 +114,12 @@ def _would_earn(sums: Minute) -> Estimate:
     interval is widened by it. Unknown under the same conditions as other estimates, except that choices without
     chance do not matter: here all are such choices.
     """
-    n, earned = sums.shadowed_agreed, sums.shadowed_earned
-    if n == 0 or sums.shadowed < ENOUGH:
+    own = sums.shadowed
+    n, earned = own.learned, own.earned
+    if n == 0 or own.decisions < ENOUGH:
         return Estimate(None, None, n)
-    least = _least(sums.losses)
-    found = interval(WeightedSums(sums.shadowed, n, n, earned, earned, sums.shadowed_squares), least)
+    least = _least(sums.champion)
+    found = interval(WeightedSums(own.decisions, n, n, earned, earned, own.squares), least)
     return Estimate(earned / n if n >= ENOUGH and _is_narrow(found, least) else None, found, n)
 
 
@@ -142,9 +128,9 @@ def _is_narrow(found: Interval | None, least: float) -> bool:
     return found is not None and found.high - found.low <= (1 - least) / 2
 
 
-def _least(losses: int) -> float:
+def _least(sums: ArmSums) -> float:
     """Return the least possible payoff: 0 if none was below."""
-    return -1.0 if losses else 0.0
+    return -1.0 if sums.losses else 0.0
 
 
 def curve(minutes: Sequence[Minute], now: int, span: int) -> list[Point]:
@@ -166,16 +152,15 @@ def curve(minutes: Sequence[Minute], now: int, span: int) -> list[Point]:
 def _looking_back(sums: Sequence[Minute]) -> Minute:
     around = sums[-1]
     for row in reversed(sums[:-1]):
-        baseline = _worth(around.baseline_weight, around.baseline_squares)
-        if min(baseline, _worth(around.uniform_weight, around.uniform_squares)) >= ENOUGH:
+        if min(_worth(around.baseline), _worth(around.uniform)) >= ENOUGH:
             break
         around = total(row.start, [around, row])
     return around
 
 
-def _worth(weight: float, squares: float) -> float:
+def _worth(sums: OtherSums) -> float:
     """Return how many decisions of weight 1 the weights are worth (Kish's effective sample size)."""
-    return weight * weight / squares if squares > 0 else 0.0
+    return sums.weight * sums.weight / sums.squares if sums.squares > 0 else 0.0
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -67,7 +67,7 @@ class Metrics:
         entropy = bits / varied if varied else math.nan
         changes = coordinator.background.guess_changes
         changing = math.nan if changes is None else changes
-        agreed = total.agreed / total.judged if total.judged else math.nan
+        agreed = total.agreed / total.champion.decisions if total.champion.decisions else math.nan
         for name, text, value in (
             ("coterie_ready", "1 if writes are accepted", float(coordinator.not_ready is None)),
             (
@@ -92,9 +92,9 @@ class Metrics:
                 "Places of the log that cannot be read",
                 len(coordinator.background.damaged),
             ),
-            ("coterie_decisions", "Decisions made", total.in_all_arms("decisions")),
+            ("coterie_decisions", "Decisions made", total.decisions),
             ("coterie_decisions_explored", "Decisions by chance", total.explored),
-            ("coterie_earned", "Sum of payoffs learned", total.in_all_arms("earned")),
+            ("coterie_earned", "Sum of payoffs learned", total.earned),
             (
                 "coterie_model_updates",
                 "Users' models updated; beyond payoffs learned it is sharing",

@@ -208,7 +208,7 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         config=bandit.config,
         next_user=bandit.next_user,
         sights=bandit.remembered.sights,
-        total=msgspec.structs.replace(bandit.statistics.total),
+        total=deepcopy(bandit.statistics.total),
         models=models,
         parts={},
         contract=dict(bandit.contract),
