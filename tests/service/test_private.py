@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from coterie.cli.app import app
 from coterie.data.logs.records import flatten
-from coterie.service.exchange.dsjson import write_dsjson
-from coterie.service.exchange.parquet import write_parquet
+from coterie.service.files.exports import write_dsjson, write_parquet
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.private import make_private, open_private
 from tests.service.helpers import ask, settings_of, with_coordinator

@@ -21,7 +21,7 @@ from coterie.service.core.deciding import draw
 from coterie.service.core.policies import read_shown
 from coterie.service.core.policy_config import possible
 from coterie.service.core.question import Action, Question
-from coterie.service.exchange.model_file import export_model
+from coterie.service.files.model_file import export_model
 from coterie.service.problems import Problem
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, again, ask, bandit, decide, settings_of, with_coordinator

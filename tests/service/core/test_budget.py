@@ -220,7 +220,7 @@ def test_another_budget_starts_again_with_the_same_price() -> None:
     price = made.spending.price
     made.configure(msgspec.structs.replace(made.config, budget=Budget(3.0)), START + 60_000)
     assert made.spending == Spending(START + 60_000, price=price)
-    made.configure(msgspec.structs.replace(made.config, budget=msgspec.UNSET), START + 60_000)
+    made.configure(msgspec.structs.replace(made.config, budget=None), START + 60_000)
     assert made.spending is None
     record = decide(made, ask("free", costs=(4.0, 1.0, 0.0)), START + 60_000)
     assert (record.price, cost(record)) in ((0.0, 4.0), (0.0, 1.0), (0.0, 0.0))

@@ -18,7 +18,7 @@ from coterie.service.coordination.client_decisions import Decided, keep_all
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
-from coterie.service.figures.exploring import asked_again
+from coterie.service.reports.exploring import asked_again
 from coterie.service.settings import read_settings
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import (

@@ -8,7 +8,7 @@ from coterie.data.logs.records import Befriend, decode
 from coterie.data.logs.rules import Challenger
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.edges import MOST
-from coterie.service.exchange.model_file import export_model, import_model
+from coterie.service.files.model_file import export_model, import_model
 from coterie.service.problems import Problem
 from coterie.service.snapshots import snapshot
 from tests.service.core.test_one_model import replayed

@@ -16,8 +16,7 @@ from coterie.data.logs.service_log import exported
 from coterie.errors import ParameterError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.guardrails import FEWEST, MOST_PARTS
-from coterie.service.exchange.dsjson import write_dsjson
-from coterie.service.exchange.parquet import write_parquet
+from coterie.service.files.exports import write_dsjson, write_parquet
 from coterie.service.problems import Problem
 from coterie.service.settings import read_settings
 from coterie.service.snapshots import snapshot

@@ -19,7 +19,7 @@ from coterie.policies import POLICIES
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.exchange.model_file import export_model, import_model
+from coterie.service.files.model_file import export_model, import_model
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.checking import check
 from coterie.service.snapshots.recovery import recover

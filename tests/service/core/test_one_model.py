@@ -20,7 +20,7 @@ from coterie.service.core.policies import Policies, read_shown
 from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question
 from coterie.service.core.reasons import contributions, rows_of
-from coterie.service.exchange.model_file import export_model
+from coterie.service.files.model_file import export_model
 from coterie.service.log.erasure import Scrubber
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.problems import Problem
@@ -338,7 +338,7 @@ def test_a_model_file_and_max_items(tmp_path: Path) -> None:
     live(made, 30)
     assert not made.policies.known_items
     other = bandit(max_items=1)
-    from coterie.service.exchange.model_file import import_model
+    from coterie.service.files.model_file import import_model
 
     import_model(export_model(made), other, START)
     assert other.policies.learned == made.policies.learned

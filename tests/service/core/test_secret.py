@@ -14,9 +14,8 @@ from coterie.service.app import create_app
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core import bandit as module
 from coterie.service.core.bandit import SECRET, Bandit
-from coterie.service.exchange.dsjson import write_dsjson
-from coterie.service.exchange.model_file import export_model
-from coterie.service.exchange.parquet import write_parquet
+from coterie.service.files.exports import write_dsjson, write_parquet
+from coterie.service.files.model_file import export_model
 from coterie.service.http.keys import Keyring
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.snapshots import snapshot

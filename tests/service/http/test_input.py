@@ -19,7 +19,7 @@ from coterie.models.features import DEPTH, check_readable, flatten
 from coterie.policies import POLICIES
 from coterie.policies.base.vowpal_options import is_installed
 from coterie.service.core.policy_config import OURS, check_config
-from coterie.service.exchange.payoffs import payoffs_of
+from coterie.service.files.payoffs import payoffs_of
 from coterie.service.http.duplicate_names import NAMED, check_names
 from coterie.service.http.limits import check_numbers
 from tests.service.http.test_http import client_of

@@ -15,13 +15,13 @@ from coterie.policies.hierarchical import MOST_SLOTS, SLOTS
 from coterie.service import ids
 from coterie.service.core import edges, statistics
 from coterie.service.evaluations import importance, job_queue, time_series
-from coterie.service.exchange.payoffs import LONGEST_ID
-from coterie.service.figures import curve, exploring, latest, resemblance
+from coterie.service.files.payoffs import LONGEST_ID
 from coterie.service.http import connections, duplicate_names, keys, known_actions, limits
 from coterie.service.http.routes import decisions
 from coterie.service.http.routes import latest as latest_routes
 from coterie.service.personalizer import bodies as personalizer_bodies
 from coterie.service.personalizer import configuration, event_batch
+from coterie.service.reports import curve, exploring, latest, resemblance
 from coterie.service.settings import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -26,8 +26,8 @@ from coterie.service.coordination.slots import narrow
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policy_config import make_policy
 from coterie.service.core.question import Action, Question
-from coterie.service.exchange.model_file import export_model, import_model
-from coterie.service.exchange.payoffs import payoffs_of
+from coterie.service.files.model_file import export_model, import_model
+from coterie.service.files.payoffs import payoffs_of
 from coterie.service.http.compatible import Refusal
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.personalizer import configuration as personalizer_configuration

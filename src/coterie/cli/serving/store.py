@@ -45,8 +45,7 @@ def export(
     Parquet is whole and can be replayed; dsjson has a line per decision. The service may run meanwhile.
     """
     from coterie.data.logs.records import flatten
-    from coterie.service.exchange.dsjson import write_dsjson
-    from coterie.service.exchange.parquet import write_parquet
+    from coterie.service.files.exports import write_dsjson, write_parquet
     from coterie.service.log.store import open_to_read
 
     writers = {".parquet": write_parquet, ".dsjson": write_dsjson}
@@ -68,7 +67,7 @@ def import_(
 
     from coterie.data.logs.interactions import open_interactions
     from coterie.service.coordination.coordinator import Coordinator
-    from coterie.service.exchange.payoffs import payoffs_of
+    from coterie.service.files.payoffs import payoffs_of
     from coterie.service.log.store import open_store
     from coterie.service.settings import read_settings
 

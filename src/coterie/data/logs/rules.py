@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Payoff = Annotated[float, Meta(ge=-1, le=1)]
@@ -72,15 +72,15 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     max_users: Count = 1_000_000  # beyond it, the user unseen for longest is dropped, from the model too
     max_items: Count = 100_000  # ids without features; a rank that names one more is refused
     record_reasons: bool = True  # log scores, widths and neighbours of each decision
-    # Left out of records where they are not set.
-    holdback: Share | UnsetType = UNSET  # the share of users who are shown the baseline
-    challenger: Challenger | UnsetType = UNSET
-    # The smallest relative difference of arms that matters; 0.05 unless it is set.
-    smallest_lift: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
-    caps: Annotated[tuple[Cap, ...], Meta(max_length=1000)] | UnsetType = UNSET
-    budget: Budget | UnsetType = UNSET
+    holdback: Share = 0.0  # the share of users who are shown the baseline
+    challenger: Challenger | None = None
+    smallest_lift: Annotated[float, Meta(gt=0, le=1)] = (
+        0.05  # the smallest relative difference of arms that matters
+    )
+    caps: Annotated[tuple[Cap, ...], Meta(max_length=1000)] = ()
+    budget: Budget | None = None
     # What the named parts of a reward are worth together, if it has no value: the sum of weight times part.
-    payoff: Annotated[dict[PartName, PartValue], Meta(max_length=64)] | UnsetType = UNSET
-    guardrails: Annotated[tuple[Guardrail, ...], Meta(max_length=16)] | UnsetType = UNSET
+    payoff: Annotated[dict[PartName, PartValue], Meta(max_length=64)] = {}
+    guardrails: Annotated[tuple[Guardrail, ...], Meta(max_length=16)] = ()
     # First letters of objects of features, {"device": {…}}, that decisions leave out: --ignore of Vowpal Wabbit.
-    ignored: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
+    ignored: Annotated[str, Meta(max_length=64)] = ""

@@ -13,12 +13,12 @@ from coterie.errors import CoterieError, FileError
 from coterie.service.clock import JUMP
 from coterie.service.coordination.rules import retention_days
 from coterie.service.coordination.sequencer import TAIL_EVERY, Sequencer
-from coterie.service.figures import exploring
 from coterie.service.log.damage import Damaged, find_damage
 from coterie.service.log.retention import remove_old
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.repeating import repeat
+from coterie.service.reports import exploring
 from coterie.service.settings import Settings
 from coterie.service.store_errors import StoreError
 from coterie.service.threads import in_thread

@@ -23,7 +23,7 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event, Outcome
 from coterie.service.core.question import Question
 from coterie.service.core.workload import DECIDING, long_to_decide, long_to_learn
-from coterie.service.exchange.model_file import import_model
+from coterie.service.files.model_file import import_model
 from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 from coterie.service.logs import log

@@ -12,7 +12,6 @@ from hashlib import blake2b
 from typing import Any, Protocol, cast
 
 import msgspec
-from msgspec import UNSET
 
 from coterie.data.logs.interactions import SHARED
 from coterie.data.logs.records import (
@@ -203,7 +202,7 @@ class Bandit:
 
     def has_caps(self, question: Question) -> bool:
         """Return whether frequency caps hold for a question."""
-        return self.config.caps is not UNSET and bool(self.config.caps) and question.user != SHARED
+        return bool(self.config.caps) and question.user != SHARED
 
     def must_wait(self, question: Question) -> bool:
         """Return whether a question has to be decided at the end of the log, not ahead: others may matter for it."""
@@ -212,14 +211,14 @@ class Bandit:
     def _is_tight(self, question: Question) -> bool:
         """Return whether a budget is so nearly spent that decisions have to see each other's cost."""
         spending, budget = self.spending, self.config.budget
-        if spending is None or budget is UNSET:
+        if spending is None or budget is None:
             return False
         return is_tight(question, spending, self.now - self.jumped, budget)
 
     def _with_caps(self, question: Question, at: int) -> Question:
         """Return the question without the actions that reached a frequency cap."""
         caps = self.config.caps
-        if caps is UNSET or not self.has_caps(question):
+        if not self.has_caps(question):
             return question
         number = self.number_of(question.user)
         if self.draft is not None:
@@ -230,7 +229,7 @@ class Bandit:
 
     def _with_budget(self, question: Question, at: int) -> Question:
         """Return the question with what a budget says."""
-        if self.spending is None or self.config.budget is UNSET:
+        if self.spending is None or self.config.budget is None:
             return question
         planned = 0.0
         if self.draft is not None and self._is_tight(question):
@@ -470,11 +469,11 @@ class Bandit:
     def _apply_rank(self, record: Rank) -> None:
         user = self._see(record.user, record.at)
         user.decisions += 1
-        if self.spending is not None and self.config.budget is not UNSET:
+        if self.spending is not None and self.config.budget is not None:
             priced = record.shown != "baseline"
             costs = () if record.each_cost is None else record.each_cost.tolist()
             self.spending.add(record.cost, record.at - self.jumped, self.config.budget, priced, costs)
-        if self.config.caps is not UNSET and self.config.caps:
+        if self.config.caps:
             user.looks = add_look(user.looks, record.action.id, record.at - self.jumped, self.config.caps)
         if record.event in self.events:  # decided again, because the log no longer has the first decision
             self.remembered.drop_event(self.events[record.event])
@@ -563,7 +562,7 @@ class Bandit:
     def _correct_cost(self, event: Event, cost: float, at: int) -> None:
         """Count what a decision really cost, if it was made under the present budget."""
         spending, budget = self.spending, self.config.budget
-        if spending is not None and budget is not UNSET and event.at >= spending.since:
+        if spending is not None and budget is not None and event.at >= spending.since:
             spending.correct(cost - event.cost, at - self.jumped, budget)
         event.cost = cost
 
@@ -601,7 +600,7 @@ class Bandit:
         if self.fixed is not None:
             new = alone(same_model(new, self.fixed))
         self.config, self.contract, self.secret = new, record.contract, record.secret
-        if new.budget is UNSET:
+        if new.budget is None:
             self.spending = None
         elif self.spending is None or new.budget != old.budget:
             price = 0.0 if self.spending is None else self.spending.price

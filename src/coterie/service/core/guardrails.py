@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from coterie.data.logs.rules import Config, Guardrail
 from coterie.errors import ParameterError
@@ -114,7 +114,7 @@ class Guards(Struct):
         anew = _watched(old) != _watched(new)
         self.guards = [
             Guard(rail, position) if anew or (is_new_trial and rail.scope == "trial") else self.guards[k]
-            for k, rail in enumerate(rails_of(new))
+            for k, rail in enumerate(new.guardrails)
         ]
         if is_new_trial:
             for part in self.parts.values():
@@ -188,22 +188,12 @@ def broken_text(rail: Guardrail, arm: str, broken: Broken) -> str:
     )
 
 
-def rails_of(config: Config) -> tuple[Guardrail, ...]:
-    """Return the guardrails of a configuration."""
-    return () if config.guardrails is UNSET else config.guardrails
-
-
-def weights_of(config: Config) -> Mapping[str, float]:
-    """Return what the parts of a reward are worth."""
-    return {} if config.payoff is UNSET else config.payoff
-
-
 def check_guardrails(config: Config) -> None:
     """Raise if a weight or a bound is not a finite number, or a guardrail has not one bound."""
-    for name, weight in weights_of(config).items():
+    for name, weight in config.payoff.items():
         if not math.isfinite(weight):
             raise ParameterError(f"the weight of the part {name!r} is {weight}, expected a finite number")
-    for rail in rails_of(config):
+    for rail in config.guardrails:
         if (rail.most is None) == (rail.least is None):
             raise ParameterError(
                 f"the guardrail on {rail.part!r} has {'no bound' if rail.most is None else 'two bounds'}, expected "
@@ -222,8 +212,8 @@ def check_guardrails(config: Config) -> None:
 
 def check_known(config: Config, known: Mapping[str, Part]) -> None:
     """Raise if a guardrail is on a part that no reward ever had, and that `payoff` does not name."""
-    weights = weights_of(config)
-    for rail in rails_of(config):
+    weights = config.payoff
+    for rail in config.guardrails:
         if rail.part not in known and rail.part not in weights:
             there = ", ".join(map(repr, sorted({*known, *weights}))) or "none"
             raise ParameterError(
@@ -244,7 +234,7 @@ def value_of(
         raise Problem(422, "too_many_parts", message)
     if value is not None:
         return value
-    weights = weights_of(config)
+    weights = config.payoff
     if not weights.keys() & parts:
         have = f"the parts {', '.join(map(repr, parts))}, which" if parts else "no parts, and"
         message = (

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from coterie.data.logs.records import Features, Rank, request_of
 from coterie.data.logs.rules import Config
@@ -69,7 +69,7 @@ class Question(Struct, frozen=True):
 def without_ignored(question: Question, config: Config) -> Question:
     """Return the question without the objects of features that the configuration leaves out."""
     letters = config.ignored
-    if letters is UNSET:
+    if not letters:
         return question
 
     def kept(features: Features) -> list[dict[str, Any]]:

@@ -12,8 +12,7 @@ from typing import final
 import msgspec
 
 from coterie.models.threads import ONE_THREAD
-from coterie.service.evaluations.batches import write_batches
-from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput
+from coterie.service.evaluations.jobs import WorkerAnswer, WorkerInput, send
 from coterie.service.log.damage import readable
 from coterie.service.log.store import Store
 
@@ -78,10 +77,11 @@ class JobProcess:
     def _talk(self, process: "subprocess.Popen[bytes]") -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
-        head = msgspec.json.encode(self.work)
         with suppress(BrokenPipeError):  # it was ended or failed; its output says why
-            process.stdin.write(len(head).to_bytes(4, "big") + head)
-            write_batches(readable(self.store), process.stdin)
+            send(process.stdin, self.work)
+            for batch in readable(self.store):
+                send(process.stdin, batch)
+            process.stdin.close()
         return process.stdout.read()
 
     def _too_long(self) -> None:

@@ -1,13 +1,14 @@
 """Jobs: what to evaluate, and the result; stored, and answered over HTTP."""
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from coterie.data.logs.rules import Config
 
+T = TypeVar("T")
 JobKind = Literal["evaluation", "importance"]
 Status = Literal["waiting", "running", "done", "failed", "timeout"]
 Source = Literal["logged", "baseline", "uniform", "current", "custom", "search"]
@@ -79,6 +80,18 @@ class WorkerAnswer(Struct, frozen=True):
 
     result: dict[str, Any] | None = None
     error: str | None = None
+
+
+def send(file: IO[bytes], message: Struct) -> None:
+    """Write a message to the worker."""
+    body = msgspec.msgpack.encode(message)
+    file.write(len(body).to_bytes(4, "big") + body)
+
+
+def receive(file: IO[bytes], kind: type[T]) -> T | None:
+    """Read a message that `send` wrote; None at the end."""
+    size = file.read(4)
+    return msgspec.msgpack.decode(file.read(int.from_bytes(size, "big")), type=kind) if size else None
 
 
 def encode(job: Job) -> bytes:

@@ -4,7 +4,6 @@ from typing import Any, final
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
 
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction, Named
@@ -23,7 +22,7 @@ class ServedPolicy:
 
     def __init__(self, config: Config, records: int) -> None:
         self.exploration = 1.0 if config.policy == "random" else config.exploration
-        self.ignored = "" if config.ignored is UNSET else config.ignored
+        self.ignored = config.ignored
         self.draws = config.explore == "policy" and config.exploration > 0  # else the best is shown
         given: dict[str, Any] = dict(config.parameters)
         if accepts(config.policy, "slots"):

@@ -24,9 +24,8 @@ from coterie.evaluation import Evaluation, Result, as_json, evaluate
 from coterie.evaluation.targets import Target
 from coterie.evaluation.verdict import LEVEL
 from coterie.service.evaluations import vowpal
-from coterie.service.evaluations.batches import read_batches
 from coterie.service.evaluations.importance import scores
-from coterie.service.evaluations.jobs import ALWAYS, EvaluatedPolicy, Job, WorkerAnswer, WorkerInput
+from coterie.service.evaluations.jobs import ALWAYS, EvaluatedPolicy, Job, WorkerAnswer, WorkerInput, receive
 from coterie.service.evaluations.search import with_policy
 from coterie.service.evaluations.served_policy import ServedPolicy
 from coterie.service.evaluations.time_series import time_series
@@ -139,10 +138,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends this process
     os.nice(10)  # the service has priority
     source = sys.stdin.buffer
-    size = int.from_bytes(source.read(4), "big")
-    work = msgspec.json.decode(source.read(size), type=WorkerInput)
+    work = receive(source, WorkerInput)
+    assert work is not None
     try:
-        done = WorkerAnswer(do(work, read_batches(source)))
+        done = WorkerAnswer(do(work, iter(lambda: receive(source, Batch), None)))
     except CoterieError as error:
         done = WorkerAnswer(error=str(error))
     sys.stdout.buffer.write(msgspec.json.encode(done))

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.figures import exploring
+from coterie.service.reports import exploring
 from coterie.service.trial.report import report
 
 LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)

@@ -249,8 +249,7 @@ class SqliteStore(Store):
     def _unpack_name(self, number: int, name: Any, checksum: int) -> str | None:
         if not isinstance(name, str):
             return None
-        texts = (f"{number} {name}", name)  # the latter in rows of earlier versions
-        return name if checksum in (zlib.crc32(as_bytes(text)) for text in texts) else None
+        return name if checksum == zlib.crc32(as_bytes(f"{number} {name}")) else None
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:

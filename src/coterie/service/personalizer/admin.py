@@ -14,7 +14,7 @@ from coterie.data.logs.records import Observe, Rank, flatten
 from coterie.errors import FileError
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.evaluations.jobs import moment
-from coterie.service.exchange.model_file import export_model
+from coterie.service.files.model_file import export_model
 from coterie.service.http.access import ADMIN, FILE, READ
 from coterie.service.http.compatible import Refusal, every_form
 from coterie.service.personalizer import configuration

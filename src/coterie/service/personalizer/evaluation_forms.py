@@ -149,10 +149,7 @@ def _series(part: dict[str, Any], asked: Aggregation) -> dict[str, Any]:
         return {"expectedReward": value, "confidenceInterval": [low, high]}
 
     length = 60_000 * asked.minutes
-    if "series" in part:
-        points = part["series"][str(asked.minutes)]
-    else:  # an earlier version made the evaluation, and kept a few windows
-        points = [[1000 * (one["at"] or 0), *_ends(one["dr"])] for one in part["windows"]]
+    points = part["series"][str(asked.minutes)]
     data = [
         {"timeStamp": moment(end), **worth(*found)} for end, *found in points if asked.overlaps(end, length)
     ]

@@ -26,8 +26,7 @@ class LearningSettings(NamedTuple):
     def applied_to(self, config: Config) -> Config:
         """Return the configuration with the counterparts."""
         exploration = config.exploration if self.exploration is None else self.exploration
-        ignored = self.ignored or msgspec.UNSET
-        return msgspec.structs.replace(config, exploration=exploration, ignored=ignored)
+        return msgspec.structs.replace(config, exploration=exploration, ignored=self.ignored)
 
     def told(self, policy: str) -> str:
         """Return what was mapped, for a header: ASCII, and on one line."""

@@ -2,7 +2,7 @@
 
 The hash has a salt, which is drawn anew for each trial: so a user is in the same arm during a trial, and the arms of
 two trials are independent. The salt is made from the loop's secret, so nobody outside can choose an id for an arm. It
-is part of the record that begins the trial. Trials of earlier versions have none, which is the empty salt.
+is part of the record that begins the trial.
 
 Users are assigned, not events, because what a user was shown before changes what the user does next and what the
 model knows of the user: with a user in both arms, each arm would affect what the other earns. Requests without a user
@@ -16,7 +16,6 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET
 
 from coterie.data.logs.interactions import SHARED
 from coterie.data.logs.records import ArmName
@@ -50,9 +49,7 @@ def assign(config: Config, user: str, event: str, salt: str = "") -> Arm:
 
 def shares(config: Config) -> tuple[float, float]:
     """Return the shares of the holdback and of the challenger."""
-    held = 0.0 if config.holdback is UNSET else config.holdback
-    given = 0.0 if config.challenger is UNSET else config.challenger.share
-    return held, given
+    return config.holdback, 0.0 if config.challenger is None else config.challenger.share
 
 
 def salt_of(old: Config, new: Config, running: str | None, fresh: str) -> str:
@@ -73,21 +70,21 @@ def compared(config: Config) -> list[object]:
 
 def policies_of(config: Config) -> list[object]:
     """Return the policies that a trial compares."""
-    other = None if config.challenger is UNSET else (config.challenger.policy, config.challenger.parameters)
+    other = None if config.challenger is None else (config.challenger.policy, config.challenger.parameters)
     return [config.policy, config.parameters, config.dimensions, other]
 
 
 def challenger_of(config: Config) -> Config | None:
     """Return the configuration with the challenger's policy; None if there is no challenger."""
     other = config.challenger
-    if other is UNSET or not other.share:
+    if other is None or not other.share:
         return None
     return alone(msgspec.structs.replace(config, policy=other.policy, parameters=other.parameters))
 
 
 def alone(config: Config) -> Config:
     """Return the configuration without a trial and without guardrails."""
-    return msgspec.structs.replace(config, holdback=UNSET, challenger=UNSET, guardrails=UNSET)
+    return msgspec.structs.replace(config, holdback=0.0, challenger=None, guardrails=())
 
 
 def check_shares(config: Config) -> None:

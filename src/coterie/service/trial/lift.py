@@ -26,7 +26,6 @@ from scipy.special import stdtrit
 from coterie.models.always_valid import LEVEL, always, always_for
 from coterie.service.trial.intervals import ADDED, Interval, Z
 
-SMALLEST_LIFT = 0.05  # that matters, unless the configuration has another
 WATCHED = 4  # artificial users of either kind around a bound
 NAMED = 4.05  # standard errors of the smallest difference, for a chance of 80 % to have named it by then
 
@@ -59,7 +58,7 @@ class Trial(Struct, omit_defaults=True):
     start: int  # the position of the record that began it
     at: int  # milliseconds
     arms: dict[str, Sums]
-    salt: str = ""  # with which users are assigned; trials of earlier versions have none
+    salt: str  # with which users are assigned
 
 
 class Difference(Struct, frozen=True, rename="camel"):

@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from coterie.data.logs.records import ArmName
 from coterie.data.logs.rules import Config
 from coterie.service.trial.assignment import shares
 from coterie.service.trial.intervals import Interval
-from coterie.service.trial.lift import SMALLEST_LIFT, Difference, Trial, arm_interval, average, difference
+from coterie.service.trial.lift import Difference, Trial, arm_interval, average, difference
 
 PAIRS: tuple[tuple[ArmName, ArmName], ...] = (
     ("champion", "holdback"),
@@ -56,7 +56,7 @@ def report(trial: Trial | None, config: Config, now: int) -> TrialReport | None:
         return None
     held, given = shares(config)
     share = {"champion": 1 - held - given, "holdback": held, "challenger": given}
-    other = "" if config.challenger is UNSET else config.challenger.policy
+    other = "" if config.challenger is None else config.challenger.policy
     policy = {"champion": config.policy, "holdback": "baseline", "challenger": other}
     least = -1.0 if any(sums.losses for sums in trial.arms.values()) else 0.0
     arms = [
@@ -79,8 +79,7 @@ def report(trial: Trial | None, config: Config, now: int) -> TrialReport | None:
 
 
 def _lift(trial: Trial, config: Config, now: int, arm: str, against: str) -> Lift:
-    smallest = SMALLEST_LIFT if config.smallest_lift is UNSET else config.smallest_lift
-    found = difference(trial.arms[arm], trial.arms[against], smallest)
+    found = difference(trial.arms[arm], trial.arms[against], config.smallest_lift)
     if found is None:
         return Lift(arm, against, None, "unclear", None)
     low, high = found.interval.low, found.interval.high

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
-from coterie.service.figures import resemblance
-from coterie.service.figures.latest import LoggedDecision
-from coterie.service.figures.resemblance import Place
 from coterie.service.http.access import READ
 from coterie.service.http.routes.latest import SEARCHED, Limit, Name, Search, latest_of, look_at
 from coterie.service.problems import Problem
+from coterie.service.reports import resemblance
+from coterie.service.reports.latest import LoggedDecision
+from coterie.service.reports.resemblance import Place
 
 
 class ItemRow(Struct, frozen=True, rename="camel"):

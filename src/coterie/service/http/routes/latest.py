@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
-from coterie.service.figures.latest import LatestDecisions, LoggedDecision
+from coterie.service.reports.latest import LatestDecisions, LoggedDecision
 
 SEARCHED = 100_000  # users or items that a search looks at
 

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 from litestar import get
 from litestar.datastructures import State
 from litestar.params import QueryParameter
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
-from coterie.service.figures import curve
-from coterie.service.figures.curve import Point
-from coterie.service.figures.exploring import warnings
-from coterie.service.figures.latency import Latency, latency
-from coterie.service.figures.latest import Stretch, stretches
-from coterie.service.figures.parts import GuardrailReport, PartReport, guardrail_reports, part_reports
 from coterie.service.http.access import READ
 from coterie.service.http.routes.latest import LatestDecision, Limit, latest_answer, latest_of
+from coterie.service.reports import curve
+from coterie.service.reports.curve import Point
+from coterie.service.reports.exploring import warnings
+from coterie.service.reports.latency import Latency, latency
+from coterie.service.reports.latest import Stretch, stretches
+from coterie.service.reports.parts import GuardrailReport, PartReport, guardrail_reports, part_reports
 from coterie.service.trial.report import TrialReport, report
 
 
@@ -114,7 +114,7 @@ async def statistics(state: State, minutes: Minutes = 60) -> Statistics:
 def spent(bandit: Bandit, at: int) -> Spent | None:
     """Return what was spent of the budget, if there is one."""
     spending, budget = bandit.spending, bandit.config.budget
-    if spending is None or budget is UNSET:
+    if spending is None or budget is None:
         return None
     left = None if budget.per == "decision" else spending.left(budget, at - bandit.jumped)
     return Spent(budget.amount, budget.per, spending.spent, left, spending.decisions, spending.price)

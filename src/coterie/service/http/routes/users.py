@@ -10,8 +10,6 @@ from msgspec import Meta, Struct
 
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
-from coterie.service.figures import resemblance as figures
-from coterie.service.figures.latest import LoggedDecision
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read
 from coterie.service.http.routes.latest import (
@@ -25,6 +23,8 @@ from coterie.service.http.routes.latest import (
 )
 from coterie.service.ids import Id, PathId, decode_id
 from coterie.service.problems import Problem
+from coterie.service.reports import resemblance as figures
+from coterie.service.reports.latest import LoggedDecision
 
 MOST_USERS, MOST_ITEMS = 24, 12  # in the table of resemblance
 MOST_SEEN = 200  # items that are looked at for it

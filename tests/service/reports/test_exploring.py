@@ -11,7 +11,7 @@ from coterie.data.logs.records import Rank
 from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.statistics import MINUTE, entropy
-from coterie.service.figures import curve, exploring
+from coterie.service.reports import curve, exploring
 from tests.service.helpers import START, Clock, ask, bandit, decide, settings_of, with_coordinator
 from tests.service.http.test_http import client_of
 

@@ -7,9 +7,9 @@ import pytest
 
 from coterie.policies import CAB, LinUCB
 from coterie.service.core.question import Action, Question
-from coterie.service.figures import resemblance
-from coterie.service.figures.latest import LatestDecisions
-from coterie.service.figures.resemblance import Place
+from coterie.service.reports import resemblance
+from coterie.service.reports.latest import LatestDecisions
+from coterie.service.reports.resemblance import Place
 from tests.service.helpers import START, ask, bandit, decide
 
 

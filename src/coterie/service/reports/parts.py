@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from coterie.data.logs.rules import Config
-from coterie.service.core.guardrails import Broken, Guards, Tally, measured, weights_of
+from coterie.service.core.guardrails import Broken, Guards, Tally, measured
 from coterie.service.trial.intervals import Interval
 
 
@@ -42,7 +42,7 @@ class GuardrailReport(Struct, frozen=True, rename="camel"):
 
 def part_reports(guards: Guards, config: Config) -> list[PartReport]:
     """Return the report of each part, by name."""
-    weights = weights_of(config)
+    weights = config.payoff
     return [
         PartReport(
             name,

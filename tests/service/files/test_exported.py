@@ -22,8 +22,7 @@ from coterie.evaluation import evaluate
 from coterie.models.features import flatten
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.exchange.dsjson import write_dsjson
-from coterie.service.exchange.parquet import write_parquet
+from coterie.service.files.exports import write_dsjson, write_parquet
 from coterie.service.log.erasure import scrub
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append

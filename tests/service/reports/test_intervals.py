@@ -10,12 +10,12 @@ import pytest
 
 from coterie.data.logs.rules import Config
 from coterie.service.core.statistics import Minute, Statistics
-from coterie.service.figures import curve
+from coterie.service.reports import curve
 from coterie.service.trial import intervals
 from coterie.service.trial.intervals import WeightedSums, interval, unweighted
-from tests.service.figures.test_curve import event
 from tests.service.helpers import START, ask, bandit, decide
 from tests.service.http.test_http import client_of
+from tests.service.reports.test_curve import event
 
 
 def clicks(n: int, k: int) -> Any:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from coterie.data.logs.records import ShownAction
 from coterie.service.core.events import Event
-from coterie.service.core.statistics import MINUTE, Minute, Statistics
-from coterie.service.figures import curve
+from coterie.service.core.statistics import MINUTE, ArmSums, Minute, Statistics
+from coterie.service.reports import curve
 from tests.service.helpers import START
 
 
@@ -67,7 +67,7 @@ def test_a_point_looks_back_until_it_has_enough() -> None:
 @given(st.integers(1, 10_080), st.lists(st.integers(0, 10_079), max_size=50, unique=True))
 def test_a_curve_is_short_and_complete(span: int, ago: list[int]) -> None:
     now = START + 17
-    rows = [Minute(now - now % MINUTE - k * MINUTE, decisions=1) for k in sorted(ago, reverse=True)]
+    rows = [Minute(now - now % MINUTE - k * MINUTE, ArmSums(decisions=1)) for k in sorted(ago, reverse=True)]
     found = curve.curve(rows, now, span)
     assert len(found) <= curve.POINTS
     assert sum(point.decisions for point in found) >= sum(k < span - span // curve.POINTS - 1 for k in ago)

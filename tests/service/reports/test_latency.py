@@ -6,7 +6,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coterie.service.figures import latency
+from coterie.service.reports import latency
 
 
 @given(st.lists(st.floats(0.0001, 20), min_size=1, max_size=50), st.sampled_from([0.5, 0.9, 0.99]))

@@ -7,8 +7,8 @@ import pytest
 
 from coterie.data.logs.rules import Config
 from coterie.service.coordination.coordinator import Coordinator
-from coterie.service.figures import latest
-from coterie.service.figures.latest import LatestDecisions
+from coterie.service.reports import latest
+from coterie.service.reports.latest import LatestDecisions
 from tests.service.helpers import Clock, ask, bandit, settings_of, with_coordinator
 
 

@@ -11,7 +11,7 @@ from coterie.models.encoded import Encoded
 from coterie.policies import Policy
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.policies import read_shown
-from coterie.service.figures.latest import LoggedDecision
+from coterie.service.reports.latest import LoggedDecision
 
 SAMPLE = 120  # users looked at, the latest seen
 SAME = 1e-12  # tolerance of the neighbourhood test for rounding

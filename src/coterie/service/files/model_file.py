@@ -32,7 +32,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dimensions: int
     learned: dict[Kind, int]
     names: dict[str, str]  # number, as text, to name
-    checksum: str = ""  # of all else; files of earlier versions have none
+    checksum: str = ""  # of all else
 
 
 def export_model(bandit: Bandit) -> bytes:
@@ -65,7 +65,7 @@ def import_model(content: bytes, bandit: Bandit, at: int) -> None:
         raise FileError("this is not a model file that coterie wrote (its header nests too deep)") from error
     try:
         tensors = load(content)
-        if header.checksum and header.checksum != _checksum(header, tensors):
+        if header.checksum != _checksum(header, tensors):
             raise ValueError("its checksum does not fit its content")
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"the model file is damaged: {error}") from error

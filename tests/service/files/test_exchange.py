@@ -18,9 +18,8 @@ from coterie.errors import FileError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import shown
 from coterie.service.core.question import Action, Question
-from coterie.service.exchange.dsjson import write_dsjson
-from coterie.service.exchange.parquet import write_parquet
-from coterie.service.exchange.payoffs import payoffs_of
+from coterie.service.files.exports import write_dsjson, write_parquet
+from coterie.service.files.payoffs import payoffs_of
 from coterie.service.snapshots import snapshot
 from tests.service.helpers import START, ask, bandit
 

@@ -100,9 +100,7 @@ def _estimate(own: ArmSums, other: OtherSums) -> Estimate:
     if other.blind or worth < ENOUGH:
         return Estimate(None, None, worth)
     least = _least(own)
-    sums = WeightedSums(
-        own.learned, other.weight, other.squares, other.earned, other.products, other.payoffs
-    )
+    sums = WeightedSums(own.learned, other.weight, other.squares, other.earned, other.products, other.payoffs)
     found = interval(sums, least)
     return Estimate(other.earned / other.weight if _is_narrow(found, least) else None, found, worth)
 
