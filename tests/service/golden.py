@@ -51,7 +51,6 @@ def write() -> None:
     (folder / "checksum.txt").write_text(f"{batch.count} {batch.checksum}\n")
     (folder / "snapshot.msgpack").write_bytes(snapshot.dump(made))
     store = SqliteStore(str(folder / "store.db"))
-    store.make_index()
     store.append(Append(batch, named, gone, scrub))
     save_now(made, store)
     store.close()

@@ -19,6 +19,7 @@ from coterie.policies import POLICIES
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
+from coterie.service.files import model_file
 from coterie.service.files.model_file import export_model, import_model
 from coterie.service.snapshots import snapshot
 from coterie.service.snapshots.checking import check
@@ -133,13 +134,13 @@ def test_a_reward_that_cannot_be_learned_says_so_and_changes_only_the_event(tmp_
 
 
 def hostile(content: bytes, name: str, value: float) -> bytes:
-    """Return a model file with one array replaced, without its checksum."""
+    """Return a model file with one array replaced, and the checksum of it."""
     size = int.from_bytes(content[:8], "little")
     header = msgspec.json.decode(content[8 : 8 + size])["__metadata__"]
-    about = msgspec.json.decode(header["coterie-model"])
-    about["checksum"] = ""
+    about = msgspec.json.decode(header["coterie-model"], type=model_file.Header)
     tensors = load(content)
     tensors[name] = np.full_like(tensors[name], value)
+    about = msgspec.structs.replace(about, checksum=model_file._checksum(about, tensors))
     return save(tensors, {"coterie-model": msgspec.json.encode(about).decode()})
 
 

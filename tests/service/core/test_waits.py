@@ -189,7 +189,6 @@ def run_hot(folder: Path, rate: int, seconds: int, config: Config) -> tuple[Band
     """Decide at a rate, and send each reward at a random time of its wait; returns the largest size of events."""
     chance, largest = random.Random(5), 0
     store = SqliteStore(str(folder / "log.db"))
-    store.make_index()
     made = Bandit()
     made.log = LogReader(store)
     made.configure(config, START)

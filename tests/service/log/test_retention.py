@@ -137,7 +137,6 @@ def test_a_removal_is_done_in_steps_of_which_each_leaves_a_whole_log(
     """Commits of others come in between; a crash may come there, too."""
     monkeypatch.setattr(store_module, "REMOVED", 60)
     store = again()
-    store.make_index()
     for first in range(0, 40, 2):
         store.append(Append(pack(first, [encode(Tick(first)), encode(Tick(first))])))
     seen: list[tuple[int, int]] = []

@@ -66,7 +66,6 @@ def test_the_first_record_of_an_event_wins(url: str) -> None:
         return Append(pack(first, [encode(Tick(1))]), index=Index({b"e" * 16: first}, b""))
 
     with closing(open_store(url, shared=True)) as one, closing(open_store(url, shared=True)) as two:
-        one.make_index()
         one.append(decided(0))
         with pytest.raises(TakenError):
             two.append(decided(1))
@@ -80,7 +79,6 @@ def _moving(first: int, index: Index | None = None, **more: Any) -> Append:
 
 def test_what_holds_wherever_it_comes_is_kept_after_what_others_wrote_meanwhile(url: str) -> None:
     with closing(open_store(url, shared=True)) as one, closing(open_store(url, shared=True)) as two:
-        one.make_index()
         assert one.append(_moving(0)) == 0
         assert two.append(_moving(0, Index({b"e" * 16: 1}, b"u" * 8))) == 2
         assert one.append(_moving(0, Index({b"f" * 16: 0}, b""))) == 4
@@ -108,7 +106,6 @@ def test_what_was_planned_before_others_named_users_or_changed_the_rules_is_plan
 
 def test_a_batch_that_moved_is_kept_once_if_it_is_not_known_whether_it_was(url: str) -> None:
     with closing(open_store(url, shared=True)) as one, closing(open_store(url, shared=True)) as two:
-        one.make_index()
         two.append(_moving(0))
         lost = _moving(0, Index({b"e" * 16: 1}, b""))
         usual = one._append

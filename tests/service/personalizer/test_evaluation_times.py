@@ -69,19 +69,19 @@ def test_a_series_has_a_limit_and_a_clock_that_jumps_back_does_no_harm() -> None
 
 @pytest.fixture
 def client(tmp_path: Path) -> Any:
-    """A service with an evaluation of a day, and with one of an earlier version."""
+    """A service with an evaluation of a day."""
     value = {"value": 0.5, "low": 0.4, "high": 0.6}
-    old = {
+    logged = {
         "policy": "logged",
         **dict.fromkeys(("ips", "snips", "dm", "dr"), value),
         "windows": [{"at": (NOON + k * HOUR) / 1000, "dr": value} for k in range(4)],
     }
     series = time_series(evidence(60), every(7, 60), 0.05)
     store = SqliteStore(str(tmp_path / "log.db"))
-    for name, part in (("new", old | {"series": series}), ("old", old)):
-        result = {"verdict": "It is so", "words": "In words.", "policies": [part], "notes": []}
-        job = Job(name, "evaluation", name, NOON, NOON + 24 * HOUR, NOON, status="done", result=result)
-        store.save_evaluation(f"evaluation {name}", encode(job))
+    part = logged | {"series": series}
+    result = {"verdict": "It is so", "words": "In words.", "policies": [part], "notes": []}
+    job = Job("new", "evaluation", "new", NOON, NOON + 24 * HOUR, NOON, status="done", result=result)
+    store.save_evaluation("evaluation new", encode(job))
     store.close()
     with client_of(tmp_path) as made:
         yield made
@@ -113,7 +113,6 @@ def test_the_series_is_restricted_to_the_requested_time(client: TestClient[Any])
     ]  # the default is an hour
     assert times(get(intervalInMinutes=1440, **asked)) == [NOON + 12 * HOUR]
     assert times(get(startTime="2030-01-01", endTime="9999-12-31T23:59:59-14:00")) == []
-    assert times(get("old", startTime=moment(NOON + HOUR))) == [NOON + 2 * HOUR, NOON + 3 * HOUR]
     assert "policyResults" not in whole.json()
 
 

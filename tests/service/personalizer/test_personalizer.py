@@ -4,7 +4,6 @@ import asyncio
 import doctest
 import itertools
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -381,18 +380,6 @@ def test_a_damaged_model_file_is_refused_and_changes_nothing(data: st.DataObject
         assert made.position == before
     else:  # such as a tab in the place of a space
         assert export_model(made) == sound
-
-
-def test_a_model_file_of_an_earlier_version_has_no_checksum_and_is_read() -> None:
-    made = bandit()
-    decide(made, ask("e1"))
-    made.reward("e1", 1.0, START)
-    sound = export_model(made)
-    size = int.from_bytes(sound[:8], "little")
-    header = re.sub(rb',\\"checksum\\":\\"[0-9a-f]{8}\\"', b"", sound[8 : 8 + size])
-    assert len(header) < size
-    import_model(len(header).to_bytes(8, "little") + header + sound[8 + size :], made, START)
-    assert export_model(made) == sound
 
 
 @pytest.mark.parametrize("levels", [300, 900, 950, 990, 100_000])

@@ -115,7 +115,12 @@ def test_decisions_and_rewards_of_clients_may_be_json(client: TestClient[Any], f
 
 WORTH = {"value": 0.5, "low": 0.4, "high": 0.6}
 SUMS = {"weighted": 5.0, "n": 10, "weights": 9.5, "seen": 8, "squares": 4.0}
-PART = {"dr": WORTH, "sums": SUMS, "windows": [{"at": 1_700_000_000, "dr": WORTH, "sums": SUMS}]}
+PART = {
+    "dr": WORTH,
+    "sums": SUMS,
+    "windows": [{"at": 1_700_000_000, "dr": WORTH, "sums": SUMS}],
+    "series": {"5": [[1_700_000_000_000, 0.5, 0.4, 0.6]]},
+}
 RESULT = {
     "verdict": "no clear winner",
     "words": "",

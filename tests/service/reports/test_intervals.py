@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coterie.data.logs.rules import Config
-from coterie.service.core.statistics import Minute, Statistics
+from coterie.service.core.statistics import Statistics
 from coterie.service.reports import curve
 from coterie.service.trial import intervals
 from coterie.service.trial.intervals import WeightedSums, interval, unweighted
@@ -133,16 +133,6 @@ def test_one_action_is_a_certain_choice_that_hides_nothing() -> None:
         made.reward(f"e{k}", 1.0, START)
     found = curve.point(made.statistics.total)
     assert (found.baseline, found.uniform) == (1.0, 1.0)
-
-
-def test_sums_of_an_earlier_version_give_no_intervals() -> None:
-    """Thirteen fields, as they stood in files before there were intervals."""
-    import msgspec
-
-    old = msgspec.msgpack.encode([0, 100, 5, 100, 50.0, 60, 100.0, 50.0, 100.0, 50.0, 100, 100.0, 100.0])
-    found = curve.point(msgspec.msgpack.decode(old, type=Minute))
-    assert found.payoff == 0.5
-    assert (found.payoff_interval, found.baseline, found.baseline_interval) == (None, None, None)
 
 
 def test_the_statistics_are_told_with_their_intervals(tmp_path: Path) -> None:

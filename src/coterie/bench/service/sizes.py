@@ -41,7 +41,6 @@ def measure(features: bool, decisions: int) -> Sizes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sizes.db"
         store = SqliteStore(str(path))
-        store.make_index()
         made.log = LogReader(store)
         tracemalloc.start()
         before = 0

@@ -93,9 +93,6 @@ class Coordinator:
 
     async def _begin(self) -> None:
         sequencer, store = self.sequencer, self.store
-        if not await in_thread(store.has_index):
-            async with sequencer.lease:
-                await in_thread(store.make_index)
         read = partial(recover, store, engine=self.engine, progress=self.availability.progress)
         sequencer.take(await in_thread(read))
         await sequencer.follow()

@@ -7,8 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from coterie.errors import FileError, MissingExtraError
-from coterie.service.log.sqlite_store import plain
-from coterie.service.log.store import COLUMNS, OPTIONAL, as_bytes
+from coterie.service.log.store import COLUMNS, as_bytes
 
 MANY = 500  # rows at a time
 
@@ -24,10 +23,6 @@ def read_into(url: str, made: sqlite3.Connection) -> int:
             raise FileError("there is no store in the database; name the one `coterie serve` was given")
         (version,) = connection.execute("SELECT version FROM coterie_version").fetchone()
         for table, columns in TABLES.items():
-            if table in OPTIONAL:
-                if not _has(connection, table):
-                    continue
-                made.execute(plain(OPTIONAL[table]))
             marks = ", ".join("?" * len(columns.split(",")))
             made.executemany(f"INSERT INTO {table} VALUES ({marks})", _read(connection, table))
         made.executemany("INSERT INTO users VALUES (?, ?, ?)", _users(connection))
@@ -69,17 +64,13 @@ def write_from(rows: sqlite3.Connection, url: str, replace: bool) -> None:
     from coterie.service.log.postgres_store import PostgresStore
 
     refuse_existing(url, replace)
-    there = {name for (name,) in rows.execute("SELECT name FROM sqlite_master").fetchall()}
     with closing(PostgresStore(url)) as store, store._changing(long=True) as cursor:
-        for statement in OPTIONAL.values():
-            cursor.execute(statement)
         for table in (*TABLES, "users"):
             cursor.execute(f"DELETE FROM @{table}")
         for table, columns in TABLES.items():
-            if table in there:
-                marks = ", ".join("?" * len(columns.split(",")))
-                for part in _parts(rows.execute(f"SELECT {columns} FROM {table}")):
-                    cursor.executemany(f"INSERT INTO @{table} VALUES ({marks})", part)
+            marks = ", ".join("?" * len(columns.split(",")))
+            for part in _parts(rows.execute(f"SELECT {columns} FROM {table}")):
+                cursor.executemany(f"INSERT INTO @{table} VALUES ({marks})", part)
         for part in _parts(rows.execute("SELECT number, id FROM users")):
             names = [store._pack_name(number, name) for number, name in part]
             cursor.executemany("INSERT INTO @users VALUES (?, ?, ?)", names)

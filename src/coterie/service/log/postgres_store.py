@@ -14,7 +14,6 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from coterie.data.logs.records import Index
 from coterie.errors import FileError
 from coterie.service.log.store import MAINTENANCE, VERSION, Append, Changes, Options, Store, as_bytes
 from coterie.service.settings import Durability
@@ -63,6 +62,12 @@ CREATE TABLE IF NOT EXISTS coterie_keys (name TEXT PRIMARY KEY, scopes TEXT NOT 
                                          created BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_scrubs (number BIGINT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS coterie_head (next BIGINT NOT NULL, named BIGINT NOT NULL, fixed BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_pieces (name BYTEA PRIMARY KEY, body BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_evaluations (name BYTEA PRIMARY KEY, checksum BIGINT NOT NULL,
+                                                body BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS coterie_events (id BYTEA PRIMARY KEY, position BIGINT NOT NULL);
+CREATE INDEX IF NOT EXISTS coterie_events_by_position ON coterie_events (position);
+CREATE TABLE IF NOT EXISTS coterie_batches (first BIGINT PRIMARY KEY, users BYTEA NOT NULL);
 CREATE TABLE IF NOT EXISTS coterie_leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, beat BIGINT NOT NULL);
 INSERT INTO coterie_version SELECT {VERSION} WHERE NOT EXISTS (SELECT FROM coterie_version);
 INSERT INTO coterie_head SELECT 0, 0, 0 WHERE NOT EXISTS (SELECT FROM coterie_head);
@@ -96,14 +101,7 @@ gone AS (DELETE FROM coterie_users USING moved WHERE number = ANY(%(forgotten)s:
 scrubs AS (
     INSERT INTO coterie_scrubs SELECT number FROM moved, unnest(%(scrub)s::bigint[]) AS new (number)
     ON CONFLICT DO NOTHING
-)
-INSERT INTO coterie_log
-SELECT first, %(count)s, %(version)s, %(checksum)s # ((first # %(first)s) & 4294967295), %(body)s FROM moved
-RETURNING first
-"""
-INDEXED = APPEND.replace(
-    "\nINSERT INTO coterie_log\n",
-    """,
+),
 events AS (
     INSERT INTO coterie_events
     SELECT id, place - %(first)s + first
@@ -114,8 +112,9 @@ users AS (
     ON CONFLICT (first) DO UPDATE SET users = EXCLUDED.users
 )
 INSERT INTO coterie_log
-""",
-)
+SELECT first, %(count)s, %(version)s, %(checksum)s # ((first # %(first)s) & 4294967295), %(body)s FROM moved
+RETURNING first
+"""
 
 
 @final
@@ -325,8 +324,7 @@ class PostgresStore(Store):
 
     def _append(self, appends: Append) -> int | None:
         batch = appends.batch
-        indexed = self.has_index()
-        index = self._index_of(appends) if indexed else Index({}, b"")
+        index = self._index_of(appends)
         if appends.moves and not index.events:
             index.events[secrets.token_bytes(16)] = batch.first  # finds it again if the connection is lost
         names = [self._pack_name(number, name) for number, name in appends.named.items()]
@@ -352,7 +350,7 @@ class PostgresStore(Store):
         with self._lock:
             self._check_open()
             try:
-                row = self._write.execute(INDEXED if indexed else APPEND, given).fetchone()
+                row = self._write.execute(APPEND, given).fetchone()
                 return None if row is None else int(row[0])
             except errors.UniqueViolation as error:
                 raise TakenError("an event of the batch was decided before") from error
@@ -366,12 +364,11 @@ class PostgresStore(Store):
             cursor.execute("UPDATE coterie_version SET version = version")
 
     def _clear_free_pages(self) -> None:
-        more = ", coterie_pieces" if self._has("pieces") else ""
         self._check_open()
         try:  # in a session of its own, because it is long, and the log goes on
             session = self._session("vacuum")
             session.patience = LONG
-            session.execute(f"VACUUM coterie_log, coterie_users, coterie_snapshots{more}")
+            session.execute("VACUUM coterie_log, coterie_users, coterie_snapshots, coterie_pieces")
         except psycopg.Error as error:
             raise self._named(error, "vacuum") from error
         finally:
@@ -405,11 +402,8 @@ class PostgresStore(Store):
         if (session := self._sessions.pop(name, None)) is not None:
             session.close()
 
-    def _has(self, table: str) -> bool:
-        return bool(self._rows("SELECT to_regclass(?) IS NOT NULL", f"coterie_{table}")[0][0])
-
     def _made(self, table: str, session: Session) -> bool:
-        """Do what `_has` does, before there is a reading connection."""
+        """Return whether there is a table."""
         row = session.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
         return row is not None and bool(row[0])
 

@@ -37,6 +37,11 @@ CREATE TABLE keys (name TEXT PRIMARY KEY, scopes TEXT NOT NULL, hash BLOB NOT NU
 CREATE TABLE scrubs (number INTEGER PRIMARY KEY);
 CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL, named INTEGER NOT NULL,
                    fixed INTEGER NOT NULL);
+CREATE TABLE pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE evaluations (name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE events (id BLOB PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX events_by_position ON events (position);
+CREATE TABLE batches (first INTEGER PRIMARY KEY, users BLOB NOT NULL);
 INSERT INTO head VALUES (1, 0, 0, 0);
 """
 TABLES = {part.strip() for part in SCHEMA.split(";") if part.strip().startswith("CREATE")}
@@ -239,9 +244,6 @@ class SqliteStore(Store):
                 f"{self.path} is damaged: {trouble[0]}; restore a backup, or save what can be read with "
                 f"`sqlite3 {self.path} .recover`"
             )
-
-    def _has(self, table: str) -> bool:
-        return bool(self._rows("SELECT count(*) FROM sqlite_master WHERE name = ?", table)[0][0])
 
     def _pack_name(self, number: int, name: str) -> tuple[int, str, int]:
         return number, name, zlib.crc32(as_bytes(f"{number} {name}"))

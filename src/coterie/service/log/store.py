@@ -41,15 +41,6 @@ COLUMNS = {  # of each table, the key first
     "events": "id, position",
     "batches": "first, users",
 }
-OPTIONAL = {  # tables that are made when they are first needed
-    "pieces": "CREATE TABLE IF NOT EXISTS @pieces (name BLOB PRIMARY KEY, body BLOB NOT NULL)",
-    "evaluations": "CREATE TABLE IF NOT EXISTS @evaluations "
-    "(name BLOB PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL)",
-    # The index of the log: hashes of event ids with the positions of their decisions, and the users of each batch.
-    "events": "CREATE TABLE IF NOT EXISTS @events (id BLOB PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID",
-    "batches": "CREATE TABLE IF NOT EXISTS @batches (first INTEGER PRIMARY KEY, users BLOB NOT NULL)",
-}
-BY_POSITION = "CREATE INDEX IF NOT EXISTS @events_by_position ON @events (position)"
 
 
 class Append(Struct, frozen=True):
@@ -130,7 +121,6 @@ class Store(ABC):
         self._reading = threading.Lock()  # of the reading one
         self._saving = threading.Lock()  # one snapshot at a time
         self._closed = False
-        self._indexed = False
         self._known_ids = KnownIds()
         self._unsure: Batch | None = None  # whose outcome is not known
 
@@ -147,10 +137,6 @@ class Store(ABC):
         With `long`, a statement inside may take minutes. If it is `leased`, nothing is changed by a service that has
         lost the lease MAINTENANCE, because it stood still: another one does its work.
         """
-
-    @abstractmethod
-    def _has(self, table: str) -> bool:
-        """Return whether there is a table that not every store has."""
 
     @abstractmethod
     def _pack_name(self, number: int, name: str) -> tuple[int, Any, int]:
@@ -215,15 +201,14 @@ class Store(ABC):
                 "INSERT INTO @log VALUES (?, ?, ?, ?, ?)",
                 (batch.first, batch.count, batch.version, batch.checksum, batch.body),
             )
-            if self.has_index():
-                index = self._index_of(appends)
-                events = [(key, position - first + end) for key, position in index.events.items()]
-                try:
-                    changes.executemany("INSERT INTO @events VALUES (?, ?)", events)
-                except self._conflict as error:
-                    raise TakenError("an event of the batch was decided before") from error
-                if index.users:
-                    changes.put("batches", [(end, index.users)])
+            index = self._index_of(appends)
+            events = [(key, position - first + end) for key, position in index.events.items()]
+            try:
+                changes.executemany("INSERT INTO @events VALUES (?, ?)", events)
+            except self._conflict as error:
+                raise TakenError("an event of the batch was decided before") from error
+            if index.users:
+                changes.put("batches", [(end, index.users)])
             names = [self._pack_name(number, name) for number, name in appends.named.items()]
             changes.put("users", names)
             changes.executemany("DELETE FROM @users WHERE number = ?", [(n,) for n in appends.forgotten])
@@ -257,27 +242,6 @@ class Store(ABC):
         for key in found.events:
             self._known_ids.add(key)
         return found
-
-    def _put_index(self, changes: Changes, first: int, index: Index) -> None:
-        changes.put("events", list(index.events.items()))
-        if index.users:
-            changes.put("batches", [(first, index.users)])
-
-    def make_index(self) -> None:
-        """Make the index of the log if there is none; from then on, `append` keeps it."""
-        if self.has_index():
-            return
-        with self._changing(long=True) as changes:
-            for statement in (OPTIONAL["events"], OPTIONAL["batches"], BY_POSITION):
-                changes.execute(statement)
-            for batch in filter(Batch.is_sound, self.scan()):
-                self._put_index(changes, batch.first, index_of(batch.first, batch.content()))
-        self._indexed = True
-
-    def has_index(self) -> bool:
-        """Return whether there is an index of the log."""
-        self._indexed = self._indexed or (self._has("events") and self._has("batches"))
-        return self._indexed
 
     def locate(self, event: str) -> int | None:
         """Return the position of an event's decision."""
@@ -324,7 +288,6 @@ class Store(ABC):
 
     def batches_of(self, users: Iterable[int]) -> list[int]:
         """Return where the batches begin that have records of some users; a few others may be among them."""
-        self.make_index()
         keys, found = [user_key(user) for user in users], []
         for first, named in self._pages("SELECT first, users FROM @batches"):
             if any(key in named for key in keys):
@@ -391,9 +354,8 @@ class Store(ABC):
         """Put batches in the place of all that begin from `first` to `last`."""
         with self._changing(sum(len(batch.body) for batch in new), leased=True) as changes:
             changes.execute("DELETE FROM @log WHERE first >= ? AND first <= ?", (first, last))
-            if self.has_index():
-                changes.execute("DELETE FROM @events WHERE position >= ? AND position <= ?", (first, last))
-                changes.execute("DELETE FROM @batches WHERE first >= ? AND first <= ?", (first, last))
+            changes.execute("DELETE FROM @events WHERE position >= ? AND position <= ?", (first, last))
+            changes.execute("DELETE FROM @batches WHERE first >= ? AND first <= ?", (first, last))
             changes.put("log", [(one.first, one.count, one.version, one.checksum, one.body) for one in new])
 
     def _gap(self, expected: int, found: int) -> FileError:
@@ -429,7 +391,7 @@ class Store(ABC):
 
     def pieces(self) -> set[bytes]:
         """Return the names of the pieces of snapshots that there are."""
-        return {name for (name,) in self._rows("SELECT name FROM @pieces")} if self._has("pieces") else set()
+        return {name for (name,) in self._rows("SELECT name FROM @pieces")}
 
     @abstractmethod
     def version(self) -> int:
@@ -460,7 +422,6 @@ class Store(ABC):
             self._drop_pieces()
 
     def _insert_pieces(self, changes: Changes, new: Mapping[bytes, bytes]) -> None:
-        changes.execute(OPTIONAL["pieces"])
         changes.executemany("INSERT INTO @pieces VALUES (?, ?) ON CONFLICT DO NOTHING", list(new.items()))
 
     def _drop_pieces(self) -> None:
@@ -516,9 +477,8 @@ class Store(ABC):
             first = changes.execute("SELECT max(first) FROM @log WHERE first <= ?", (at,)).fetchone()[0]
             place = at if first is None else first
             changes.execute("DELETE FROM @log WHERE first >= ?", (place,))
-            if self.has_index():
-                changes.execute("DELETE FROM @events WHERE position >= ?", (place,))
-                changes.execute("DELETE FROM @batches WHERE first >= ?", (place,))
+            changes.execute("DELETE FROM @events WHERE position >= ?", (place,))
+            changes.execute("DELETE FROM @batches WHERE first >= ?", (place,))
             changes.execute("DELETE FROM @snapshots WHERE position > ?", (place,))
             changes.execute("UPDATE @head SET next = ?, named = ?, fixed = ?", (place, place, place))
         return int(end - place)
@@ -535,26 +495,21 @@ class Store(ABC):
             )
             if changed.rowcount != 1:
                 raise StoreError(f"there is no batch at {batch.first} with {batch.count} records")
-            if self.has_index():
-                keys = [(event_key(event), position) for event, position in (renamed or {}).items()]
-                changes.executemany("DELETE FROM @events WHERE id = ? AND position = ?", keys)
+            keys = [(event_key(event), position) for event, position in (renamed or {}).items()]
+            changes.executemany("DELETE FROM @events WHERE id = ? AND position = ?", keys)
 
     def drop_event(self, event: str, position: int) -> None:
         """Remove an event from the index whose decision is no longer at its position."""
-        if self.has_index():
-            with self._changing() as changes:
-                changes.execute(
-                    "DELETE FROM @events WHERE id = ? AND position = ?", (event_key(event), position)
-                )
+        with self._changing() as changes:
+            changes.execute("DELETE FROM @events WHERE id = ? AND position = ?", (event_key(event), position))
 
     def compact(self, before: int) -> None:
         """Remove batches that end before a position, the oldest first, some at a time: commits come in between."""
         while (end := self._end_of_some(before)) is not None:
             with self._changing(leased=True) as changes:
                 changes.execute("DELETE FROM @log WHERE first < ?", (end,))
-                if self.has_index():
-                    changes.execute("DELETE FROM @events WHERE position < ?", (end,))
-                    changes.execute("DELETE FROM @batches WHERE first < ?", (end,))
+                changes.execute("DELETE FROM @events WHERE position < ?", (end,))
+                changes.execute("DELETE FROM @batches WHERE first < ?", (end,))
 
     def _end_of_some(self, before: int) -> int | None:
         """Return where some of the oldest batches end that end before a position; None if there is none."""
@@ -600,18 +555,17 @@ class Store(ABC):
 
     def evaluations(self) -> list[bytes]:
         """Return the kept evaluations. Damaged ones are skipped."""
-        rows = self._rows("SELECT checksum, body FROM @evaluations") if self._has("evaluations") else []
+        rows = self._rows("SELECT checksum, body FROM @evaluations")
         return list(_whole(rows))
 
     def evaluation_sums(self) -> dict[bytes, int]:
         """Return the names of the kept evaluations, and a checksum of each."""
-        rows = self._rows("SELECT name, checksum FROM @evaluations") if self._has("evaluations") else []
+        rows = self._rows("SELECT name, checksum FROM @evaluations")
         return {bytes(name): checksum for name, checksum in rows}
 
     def save_evaluation(self, name: str, body: bytes) -> None:
         """Keep an evaluation, in the place of the one of that name."""
         with self._changing(len(body)) as changes:
-            changes.execute(OPTIONAL["evaluations"])
             changes.put("evaluations", [(as_bytes(name), zlib.crc32(body), body)])
 
     def drop_evaluation(self, name: str) -> None:

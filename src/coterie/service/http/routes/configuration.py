@@ -12,9 +12,15 @@ from coterie.data.logs.rules import Config
 from coterie.service.http.access import ADMIN, READ
 from coterie.service.http.bodies import read_counts
 
-
-class ConfigBody(Config, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The configuration, with names in camel case."""
+_field: Any = msgspec.field
+_fields = [
+    (one.name, one.type, _field(default=one.default, default_factory=one.default_factory))
+    for one in msgspec.structs.fields(Config)
+]
+# The configuration, with names in camel case.
+ConfigBody: Any = msgspec.defstruct(
+    "ConfigBody", _fields, rename="camel", forbid_unknown_fields=True, frozen=True
+)
 
 
 AGAIN = "the guardrails start again: what they measured before no longer counts, and nothing is stopped"
