@@ -344,13 +344,11 @@ def state(coordinator: Coordinator) -> tuple[bytes, int, int]:
 
 def check_finite(coordinator: Coordinator) -> None:
     """Raise if a number of the state is not finite."""
-    arms = [coordinator.bandit]
-    if coordinator.bandit.challenger is not None:
-        arms.append(coordinator.bandit.challenger)
-    for bandit in arms:
-        for kept in (bandit.spending, bandit.guards):  # no name in them contains either word
-            assert not {"inf", "nan"} & set(re.findall(r"[a-z]+", repr(kept))), kept
-        for kind, policy in bandit.policies.made.items():
+    bandit = coordinator.bandit
+    for kept in (bandit.spending, bandit.guards):  # no name in them contains either word
+        assert not {"inf", "nan"} & set(re.findall(r"[a-z]+", repr(kept))), kept
+    for model in bandit.models:
+        for kind, policy in model.made.items():
             for name, tensor in policy.tensors().items():
                 assert tensor.dtype.kind != "f" or np.isfinite(tensor).all(), f"{kind}.{name} is not finite"
 

@@ -18,7 +18,6 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.deciding import draw
-from coterie.service.core.policies import read_shown
 from coterie.service.core.policy_config import possible
 from coterie.service.core.question import Action, Question
 from coterie.service.files.model_file import export_model
@@ -203,7 +202,7 @@ def test_actions_with_features_are_vectors() -> None:
     actions = [Action("a", [{"tone": "calm"}]), Action("b", [{"tone": "loud"}])]
     record = decide(made, Question("e1", "ann", actions, [{"hour": 8}]))
     assert record.featured
-    assert read_shown(record.action, made.config)[1].shape == (16,)
+    assert made.policies.read(record.action)[1].shape == (16,)
     made.reward("e1", -1.0, START)
     assert decide(made, Question("e2", "ann", actions, [{"hour": 8}])).choice == 1
     assert "items" not in made.policies.made
@@ -295,7 +294,7 @@ def test_items_beyond_the_limit_are_refused_wherever_they_come_from_and_known_on
 
 
 def test_another_policy_learns_a_log_whose_beginning_is_gone(tmp_path: Path) -> None:
-    """Rewards of decisions that were removed with the log say nothing to it; they gave 500."""
+    """What waits is learned by the new policy too, also if its decision was removed with the log."""
 
     async def work(coordinator: Coordinator) -> None:
         await coordinator.rank(ask("gone"))
@@ -308,8 +307,7 @@ def test_another_policy_learns_a_log_whose_beginning_is_gone(tmp_path: Path) -> 
         await coordinator.configure(Config(policy="linucb"))
         assert "items" in coordinator.bandit.policies.made
         assert coordinator.bandit.policies.made["items"].learned == 1
-        assert (
-            await coordinator.reward("shown later", 1.0) == "unknown_event"
-        )  # it has nothing to learn it for
+        assert await coordinator.reward("shown later", 1.0) == "applied"
+        assert coordinator.bandit.policies.made["items"].learned == 2
 
     with_coordinator(settings_of(tmp_path / "log.db"), work)

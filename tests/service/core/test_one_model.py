@@ -16,7 +16,7 @@ from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import encode_question, shown
-from coterie.service.core.policies import Policies, read_shown
+from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import check_config
 from coterie.service.core.question import Action, Question
 from coterie.service.core.reasons import contributions, rows_of
@@ -75,7 +75,7 @@ def learned_by(made: Bandit) -> list[tuple[int, ShownAction, float]]:
     """Return what a bandit learned, in its order: users, actions and payoffs."""
     found: list[tuple[int, ShownAction, float]] = []
 
-    def learn(self: Policies, user: int, action: ShownAction, value: float, config: Config) -> int:
+    def learn(self: Policies, user: int, action: ShownAction, value: float) -> int:
         found.append((user, action, value))
         return 0
 
@@ -212,7 +212,7 @@ def test_and_back_again_to_cab(tmp_path: Path) -> None:
         ranks = [record for record in records if isinstance(record, Rank)]
         by_id = {rank.event for rank in ranks if not any(rank.sent[1])}
         for event in made.events.values():
-            assert (read_shown(event.action, made.config)[0] == "items") == (event.id in by_id)
+            assert (made.policies.read(event.action)[0] == "items") == (event.id in by_id)
 
     with_coordinator(settings_of(tmp_path / "log.db", Config(wait=10_000.0)), work, Clock(START + 1000 * 59))
 

@@ -78,8 +78,7 @@ def _live(made: Bandit, take: Any, aggregation: Any, seed: int) -> list[Any]:
 
 
 def _learned(made: Bandit) -> Any:
-    policies = [made.policies, *([] if made.challenger is None else [made.challenger.policies])]
-    tensors = [one.tensors() for each in policies for one in each.made.values()]
+    tensors = [one.tensors() for each in made.models for one in each.made.values()]
     return made.statistics.total, made.trial, made.remembered.open, tensors
 
 
@@ -119,8 +118,6 @@ def test_a_replay_that_reads_old_decisions_is_equal_to_the_bit(aggregation: Any)
         if position % 400 == 300:  # a snapshot in between changes nothing
             again = snapshot.restore(snapshot.dump(again))
             again.log = log
-            if again.challenger is not None:
-                again.challenger.log = again
     assert snapshot.dump(again) == snapshot.dump(made)
 
 

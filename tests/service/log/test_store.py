@@ -97,7 +97,7 @@ def test_a_trial_with_a_challenger_replays_bit_for_bit(again: Open, challenger: 
         states.append(snapshot.dump(recover(coordinator.store)))
         states.append(snapshot.dump(recover(coordinator.store, from_empty=True)))
         assert coordinator.bandit.challenger is not None
-        assert coordinator.bandit.challenger.policies.learned > 5
+        assert coordinator.bandit.challenger.learned > 5
         assert coordinator.bandit.trial is not None
 
     config = Config(holdback=0.2, challenger=challenger)

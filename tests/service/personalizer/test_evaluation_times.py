@@ -69,7 +69,7 @@ def test_a_series_has_a_limit_and_a_clock_that_jumps_back_does_no_harm() -> None
 
 @pytest.fixture
 def client(tmp_path: Path) -> Any:
-    """A service with an evaluation of a day."""
+    """A service with two evaluations of a day."""
     value = {"value": 0.5, "low": 0.4, "high": 0.6}
     logged = {
         "policy": "logged",
@@ -80,8 +80,9 @@ def client(tmp_path: Path) -> Any:
     store = SqliteStore(str(tmp_path / "log.db"))
     part = logged | {"series": series}
     result = {"verdict": "It is so", "words": "In words.", "policies": [part], "notes": []}
-    job = Job("new", "evaluation", "new", NOON, NOON + 24 * HOUR, NOON, status="done", result=result)
-    store.save_evaluation("evaluation new", encode(job))
+    for name in ("new", "other"):
+        job = Job(name, "evaluation", name, NOON, NOON + 24 * HOUR, NOON, status="done", result=result)
+        store.save_evaluation(f"evaluation {name}", encode(job))
     store.close()
     with client_of(tmp_path) as made:
         yield made

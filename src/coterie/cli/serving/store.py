@@ -79,8 +79,7 @@ def import_(
         await coordinator.start()
         try:
             payoffs = list(payoffs_of(open_interactions(path, user_path=read.user_path)))
-            bandit = coordinator.bandit
-            bandit.policies.check_shown((row.action for row in payoffs), bandit.config)  # all or nothing
+            coordinator.bandit.policies.check_shown(row.action for row in payoffs)  # all or nothing
             for start in range(0, len(payoffs), 1000):
                 await coordinator.observe(payoffs[start : start + 1000])
             return len(payoffs)

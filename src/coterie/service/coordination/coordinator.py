@@ -261,7 +261,7 @@ class Coordinator:
 
         def learn() -> None:
             bandit = self.bandit
-            bandit.policies.check_shown((action for _, action, _ in rows), bandit.config)
+            bandit.policies.check_shown(action for _, action, _ in rows)
             for _, action, value in rows:
                 encode(Observe(0, 0, value, action))  # raises before anything has changed
             for user, action, value in rows:

@@ -7,7 +7,8 @@ with a Tick, and a uniform choice is drawn from the event's id and a secret that
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Protocol, cast
 
@@ -16,6 +17,7 @@ import msgspec
 from coterie.data.logs.interactions import SHARED
 from coterie.data.logs.records import (
     Activate,
+    ArmName,
     Befriend,
     Configure,
     Drained,
@@ -45,7 +47,7 @@ from coterie.service.core.edges import check_friends
 from coterie.service.core.events import Event, Outcome, State, deadline_of
 from coterie.service.core.guardrails import Guards, check_known, value_of
 from coterie.service.core.names import Names
-from coterie.service.core.policies import Policies, kind_of
+from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import check_config, same_model, takes_friends
 from coterie.service.core.question import Question
 from coterie.service.core.remembered import Remembered, User
@@ -54,7 +56,6 @@ from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, W
 from coterie.service.logs import log
 from coterie.service.trial.assignment import (
     NAMES,
-    Arm,
     alone,
     assign,
     challenger_of,
@@ -88,10 +89,10 @@ class Bandit:
     """Decides, learns and forgets: plain, synchronous, and without a clock."""
 
     def __init__(self, engine: Engine | None = None) -> None:
-        self.config = Config()
         self.contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
         self.secret = b""  # of all draws, so that nobody outside can tell what an event's id will draw
-        self.policies = Policies(engine)
+        self.policies = Policies(Config(), engine)
+        self.challenger: Policies | None = None  # another model, which learns the same payoffs
         self.position = 0  # of the next record
         self.now = 0  # the time of the last record, milliseconds
         self.jumped = 0  # how far the time of day has jumped so far, milliseconds
@@ -104,7 +105,6 @@ class Bandit:
         self.trial: Trial | None = None  # what each arm earned, while there are several
         self.spending: Spending | None = None  # while there is a budget
         self.guards = Guards()  # named parts of rewards, and the bounds on them
-        self.challenger: Bandit | None = None  # another model, which learns from the same records
         self.kept: dict[str, dict[str, bytes]] = {}  # where the parts of the last snapshot are; see snapshot
         self.user_names = Names()
         self.names, self.ids = self.user_names.numbers, self.user_names.ids  # name → number, number → name
@@ -118,6 +118,16 @@ class Bandit:
         self.fixed: Config | None = None  # when relearning: the model to learn with, whatever the log says
         self.lost = 0  # how many records of the log were lost, as far as it was read
         self.skipped = 0  # how often something could not be learned, since the start
+
+    @property
+    def config(self) -> Config:
+        """The rules in force."""
+        return self.policies.config
+
+    @property
+    def models(self) -> list[Policies]:
+        """The policies that learn."""
+        return [self.policies] if self.challenger is None else [self.policies, self.challenger]
 
     # Requests. Each plans records. They go into the draft, or are applied at once and left in the outbox.
 
@@ -188,16 +198,15 @@ class Bandit:
     ) -> tuple[Rank, Decision]:
         """Let the policy decide, or the challenger's for a user in its arm."""
         user, (arm, decider) = self.number_of(question.user), self._decider(question)
-        if self.challenger is not None:
-            other = self if decider is self.challenger else self.challenger
-            # The other one will learn from it, so it may refuse it.
-            read_candidates(question, other.config, other.policies)
+        for other in self.models:
+            if other is not decider:  # it will learn from it, so it may refuse it
+                read_candidates(question, other)
         secret = self.secret if secret is None else secret
-        config = decider.config
+        config = self.config
         if self.guards.shows_baseline():
             config = msgspec.structs.replace(config, mode="apprentice")
         asked = Asked(question, digest, at, user, arm)
-        record, made = decide(asked, config, decider.policies, secret)
+        record, made = decide(asked, config, decider, secret)
         return msgspec.structs.replace(record, state=self.position), made
 
     def has_caps(self, question: Question) -> bool:
@@ -237,15 +246,15 @@ class Bandit:
             planned = sum(record.cost for record in self.draft.decisions)
         return with_budget(question, self.spending, at - self.jumped, self.config.budget, planned)
 
-    def _decider(self, question: Question) -> "tuple[Arm, Bandit]":
-        """Return the arm of a decision, and whose policy decides in it."""
-        arm = Arm(alone=question.user == SHARED)
+    def _decider(self, question: Question) -> tuple[ArmName, Policies]:
+        """Return the arm of a decision, and the policies that decide in it."""
         if self.trial is None or self.guards.shows_baseline():
-            return arm, self
-        drawn = assign(self.config, question.user, request_of(question.event), self.trial.salt)
-        if drawn.name not in self.guards.stopped():
-            arm = drawn
-        return arm, self.challenger if arm.name == "challenger" and self.challenger is not None else self
+            return "", self.policies
+        arm = assign(self.config, question.user, request_of(question.event), self.trial.salt)
+        if arm in self.guards.stopped():
+            arm = ""
+        other = self.challenger if arm == "challenger" else None
+        return arm, other or self.policies
 
     def reward(
         self,
@@ -329,15 +338,13 @@ class Bandit:
 
     def friends_of(self, user: str) -> dict[str, float]:
         """Return a user's friends, with the weights of the edges."""
-        bandit = self._befriending
-        found = bandit.policies.friends_of(self.names.get(user, -1), bandit.config)
+        found = self._befriending.friends_of(self.names.get(user, -1))
         return {self.ids[friend]: weight for friend, weight in found.items() if friend in self.ids}
 
     @property
-    def _befriending(self) -> "Bandit":
-        """The bandit whose policy uses friends: the challenger, if only that one does."""
-        other = self.challenger
-        return self if other is None or takes_friends(self.config) else other
+    def _befriending(self) -> Policies:
+        """The policies that use friends: the challenger's, if only that one does."""
+        return next((one for one in self.models if takes_friends(one.config)), self.policies)
 
     def reset(self, at: int) -> None:
         """Empty the model."""
@@ -452,16 +459,13 @@ class Bandit:
                 self._see(number, record.at)
             if self.fixed is None:  # a bandit that relearns has another model than the file
                 try:
-                    self.policies.restore(record, self.config)
+                    self.policies.restore(record)
                 except FileError as error:
                     self._skip("its model", error)
         else:
-            self.policies.clear()
-            self.policies.known_items = {}
+            for model in self.models:
+                model.clear()
         self.position += 1
-        if self.challenger is not None:
-            self.challenger.apply(record)
-            self.challenger.drain()
         if self.tap is not None:
             self.tap.append(record)
         return outcome
@@ -477,13 +481,8 @@ class Bandit:
             user.looks = add_look(user.looks, record.action.id, record.at - self.jumped, self.config.caps)
         if record.event in self.events:  # decided again, because the log no longer has the first decision
             self.remembered.drop_event(self.events[record.event])
-        known = self.policies.known_items
-        if kind_of(self.config, record.featured) == "items" and not all(
-            map(known.__contains__, record.actions)
-        ):
-            for k, name in enumerate(record.actions):
-                if k not in record.excluded:
-                    known.setdefault(name)
+        for model in self.models:
+            model.meet(record)
         deadline = deadline_of(record, self.config.wait)
         self.remembered.put_event(Event.of(record, self.position), deadline)
         self.statistics.decided(record)
@@ -588,18 +587,15 @@ class Bandit:
                 self._see(number, record.at)
         pairs = zip(record.friends, record.weights, strict=True)
         friends = {number: weight for number, weight in pairs if number in self.users}
-        try:
-            self.policies.befriend(record.user, friends, self.config)
-        except PASSED_ON:
-            raise
-        except Exception as error:
-            self._skip(f"the friends of user {record.user}", error)
+        for model in self.models:
+            with self._skipping(f"the friends of user {record.user}"):
+                model.befriend(record.user, friends)
 
     def _apply_configure(self, record: Configure) -> None:
         old, new = self.config, record.config
         if self.fixed is not None:
             new = alone(same_model(new, self.fixed))
-        self.config, self.contract, self.secret = new, record.contract, record.secret
+        self.policies.config, self.contract, self.secret = new, record.contract, record.secret
         if new.budget is None:
             self.spending = None
         elif self.spending is None or new.budget != old.budget:
@@ -608,14 +604,8 @@ class Bandit:
         trial = self.trial
         self._begin_trial(old, new, record)
         self.guards.begin(old, new, self.trial is not trial, self.position)
-        if same_model(old, new) == old:
-            return
-        if self.relearn is None:
-            self.policies.clear()
-            return
-        other = self.relearn(new)
-        self.policies.take(other.policies)
-        self.remembered.take(other.remembered)
+        if same_model(old, new) != old:
+            self.policies = self._learned(new)
 
     def _begin_trial(self, old: Config, new: Config, record: Configure) -> None:
         """Start, continue or end the comparison of arms that the new rules ask for."""
@@ -623,21 +613,21 @@ class Bandit:
         if wanted is None:
             self.challenger = None
         elif self.challenger is None or same_model(self.challenger.config, wanted) != self.challenger.config:
-            self.challenger = self._new_challenger(wanted)
-            self.challenger.log = None if self.log is None else self
+            self.challenger = self._learned(wanted)
+        else:
+            self.challenger.config = wanted
         if not any(shares(new)):
             self.trial = None
         elif self.trial is None or compared(old) != compared(new):
             self.trial = Trial(self.position, record.at, {name: Sums() for name in NAMES}, record.salt)
 
-    def _new_challenger(self, config: Config) -> "Bandit":
-        """Return a bandit that learned the log so far with another model, or an empty one if there is no log."""
+    def _learned(self, config: Config) -> Policies:
+        """Return policies that learned the log so far, or empty ones if there is no log."""
         if self.relearn is not None:
-            return self.relearn(config)
-        made = Bandit(self.policies.engine)
-        made.position, made.now = self.position, self.now
-        made.fixed = made.config = config
-        return made
+            learned = self.relearn(config).policies
+            learned.config = config
+            return learned
+        return Policies(config, self.policies.engine)
 
     def _close(self, event: Event, at: int) -> None:
         """End an event's wait: learn its rewards, or the default; a decision that was never shown teaches nothing."""
@@ -674,17 +664,25 @@ class Bandit:
             self.trial.arms[event.arm].add(value, n, s)
 
     def _learn(self, user: int, action: ShownAction, value: float, what: str) -> int:
+        """Learn a payoff, and return how many users' models changed of the policies in force."""
+        updates = 0
         if self.config.mode == "logging-only" or user not in self.users:
             return 0  # a user who was evicted while the event waited stays so
+        for model in self.models:
+            with self._skipping(what):
+                changed = model.learn(user, action, value)
+                updates += changed if model is self.policies else 0
+        return updates
+
+    @contextmanager
+    def _skipping(self, what: str) -> Iterator[None]:
+        """Pass over what a policy cannot learn: it must not end the service, nor its next start."""
         try:
-            return self.policies.learn(user, action, value, self.config)
+            yield
         except PASSED_ON:
             raise
-        except (
-            Exception
-        ) as error:  # whatever a policy cannot learn must not end the service, nor its next start
+        except Exception as error:
             self._skip(what, error)
-            return 0
 
     def _skip(self, what: str, error: Exception) -> None:
         """Count and log what cannot be learned; a replay skips the same."""
@@ -701,7 +699,8 @@ class Bandit:
 
     def _drop(self, number: int) -> None:
         self.remembered.drop_user(number)
-        self.policies.drop(number)
+        for model in self.models:
+            model.drop(number)
         self.user_names.drop(number)
 
 

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.logs.records import Kind, Rank, ShownAction
+from coterie.data.logs.interactions import SHARED
+from coterie.data.logs.records import ArmName, Kind, Rank, ShownAction
 from coterie.data.logs.rules import Config
 from coterie.models.encoded import Encoded
 from coterie.models.probability import pick
 from coterie.policies import Decision, Policy
 from coterie.service.core.encoding import KnownActions, encode_known, encode_question
-from coterie.service.core.policies import Policies, kind_of
+from coterie.service.core.policies import Policies
 from coterie.service.core.question import Question, pack_features, without_ignored
 from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
 from coterie.service.problems import Problem
-from coterie.service.trial.assignment import Arm
 
 
 class Candidates(NamedTuple):
@@ -32,9 +32,9 @@ class Candidates(NamedTuple):
     featured: bool  # whether any action has features
 
 
-def read_candidates(question: Question, config: Config, policies: Policies) -> Candidates:
+def read_candidates(question: Question, policies: Policies) -> Candidates:
     """Return what the policy is asked."""
-    question = without_ignored(question, config)
+    question = without_ignored(question, policies.config)
     actions, excluded = question.actions, question.excluded
     if isinstance(actions, KnownActions) and not excluded:
         ids = shown = actions.ids
@@ -48,12 +48,12 @@ def read_candidates(question: Question, config: Config, policies: Policies) -> C
         shown = [ids[k] for k in open_to] if excluded else ids
         featured = any(action.features for action in actions)
         encoded = encode_question(shown, [actions[k].features for k in open_to], question.context)
-    kind = kind_of(config, featured)
+    kind = policies.kind_of(featured)
     contexts: Any = encoded
     if kind == "vectors":
-        contexts = encoded.vectors(config.dimensions)
+        contexts = encoded.vectors(policies.config.dimensions)
     elif kind == "items":
-        policies.check_items(shown, config.max_items)
+        policies.check_items(shown)
         contexts = shown
     return Candidates(ids, open_to, kind, contexts, encoded, featured)
 
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     digest: bytes
     at: int
     user: int
-    arm: Arm
+    arm: ArmName
 
 
 class Choice(NamedTuple):
@@ -81,8 +81,8 @@ class Choice(NamedTuple):
 def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> tuple[Rank, Decision]:
     """Return a new decision, and why it was made."""
     question = asked.question
-    candidates = read_candidates(question, config, policies)
-    policy = policies.of(candidates.kind, config)
+    candidates = read_candidates(question, policies)
+    policy = policies.of(candidates.kind)
     decision = policy.decide(asked.user, candidates.contexts)
     if question.price > 0:
         decision = decision.less(question.price * np.array(question.costs)[candidates.open_to])
@@ -114,8 +114,8 @@ def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> t
         hashed=action.hashed,
         featured=featured,
         parts=parts,
-        arm=asked.arm.name,
-        alone=asked.arm.alone,
+        arm=asked.arm,
+        alone=question.user == SHARED,
         costs=np.array(question.costs).tobytes() if question.costs else None,
         price=question.price,
         unaffordable=_places(ids, question.unaffordable),
@@ -132,7 +132,7 @@ def _choose(
     if question.baseline is not None:
         baseline = next((i for i, k in enumerate(open_to) if ids[k] == question.baseline), 0)
     all_capped = ids[open_to[0]] in question.capped
-    if config.mode != "online" or asked.arm.name == "holdback" or all_capped:
+    if config.mode != "online" or asked.arm == "holdback" or all_capped:
         certain = np.eye(1, len(open_to), baseline)[0]
         return Choice(baseline, decision.guess, baseline, "baseline", certain)
     best, draws = decision.choice, draw(question.event, secret)

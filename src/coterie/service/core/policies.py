@@ -6,7 +6,7 @@ from typing import Any, cast, final
 
 from safetensors.numpy import load
 
-from coterie.data.logs.records import Import, Kind, ShownAction
+from coterie.data.logs.records import Import, Kind, Rank, ShownAction
 from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, FileError
 from coterie.models.files import Tensors, unpack_ids
@@ -20,7 +20,8 @@ from coterie.service.problems import Problem
 class Policies:
     """At most one policy for each kind of context, made on first use."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(self, config: Config, engine: Engine | None = None) -> None:
+        self.config = config
         self.engine = engine  # where users' models are kept, if not in this process
         self.made: dict[Kind, Policy] = {}  # by kind of context
         self.known_items: dict[str, None] = {}  # ids of actions without features
@@ -30,25 +31,21 @@ class Policies:
         """How many payoffs were learned."""
         return sum(policy.learned for policy in self.made.values())
 
-    def of(self, kind: Kind, config: Config) -> Policy:
+    def of(self, kind: Kind) -> Policy:
         """Return the policy for a kind of context."""
         if kind not in self.made:
-            self.made[kind] = make_policy(config, kind, self.engine)
+            self.made[kind] = make_policy(self.config, kind, self.engine)
         return self.made[kind]
 
     def clear(self) -> None:
-        """Drop all policies."""
-        self.made = {}
+        """Forget all that was learned."""
+        self.made, self.known_items = {}, {}
 
-    def take(self, other: "Policies") -> None:
-        """Use the policies of another, which learned the same log."""
-        self.made, self.known_items = other.made, other.known_items
-
-    def restore(self, record: Import, config: Config) -> None:
+    def restore(self, record: Import) -> None:
         """Use the policies that a record holds; raises FileError, and changes nothing, if it cannot be used."""
         made: dict[Kind, Policy] = {}
         for kind, (learned, tensors) in record.models.items():
-            made[kind] = policy = make_policy(config, kind, self.engine)
+            made[kind] = policy = make_policy(self.config, kind, self.engine)
             policy.learned = learned
             restore_policy(policy, load(tensors))
         found = made["items"].tensors() if "items" in made else {}
@@ -61,58 +58,62 @@ class Policies:
             with suppress(LookupError):  # the policy never learned from this user
                 policy.drop(user)
 
-    def befriend(self, user: int, friends: Mapping[int, float], config: Config) -> None:
+    def befriend(self, user: int, friends: Mapping[int, float]) -> None:
         """Give a user these friends, if the policy uses friends."""
-        if takes_friends(config):
-            cast(Hierarchical, self.of("model", config)).set_friends(user, friends)
+        if takes_friends(self.config):
+            cast(Hierarchical, self.of("model")).set_friends(user, friends)
 
-    def friends_of(self, user: int, config: Config) -> dict[int, float]:
+    def friends_of(self, user: int) -> dict[int, float]:
         """Return the friends of a user, as far as the policy uses friends, with the weights of the edges."""
-        if not takes_friends(config) or "model" not in self.made:
+        if not takes_friends(self.config) or "model" not in self.made:
             return {}
         return cast(dict[int, float], cast(Hierarchical, self.made["model"]).friends_of(user))
 
-    def check_items(self, ids: Collection[str], most: int) -> None:
-        """Raise if there would be more than `most` items; each id is given once.
+    def check_items(self, ids: Collection[str]) -> None:
+        """Raise if there would be more than `max_items`; each id is given once.
 
         No item is dropped to make room: users share what they learned of it, so no model can forget one item.
         """
         known = self.known_items
         if all(map(known.__contains__, ids)):
             return
-        new = sum(name not in known for name in ids)
+        new, most = sum(name not in known for name in ids), self.config.max_items
         if len(known) + new > most:
             message = f"the request names {new} new items, but {len(known)} of at most {most} are known"
             way_out = "raise max-items, empty the model, or give actions features, which need no row per item"
             raise Problem(422, "too_many_items", f"{message}; {way_out}")
 
-    def check_shown(self, actions: Iterable[ShownAction], config: Config) -> None:
+    def check_shown(self, actions: Iterable[ShownAction]) -> None:
         """Raise if learning payoffs of these actions would need too many items."""
-        ids = {one.id for one in actions if kind_of(config, one.featured) == "items"}
-        self.check_items(ids, config.max_items)
+        self.check_items({one.id for one in actions if self.kind_of(one.featured) == "items"})
 
-    def learn(self, user: int, action: ShownAction, value: float, config: Config) -> int:
+    def kind_of(self, featured: bool) -> Kind:
+        """Return the kind of context that actions are for the policy; `featured` says if one of them has features."""
+        if takes_names(self.config):
+            return "model"
+        return "vectors" if featured or not takes_ids(self.config.policy) else "items"
+
+    def read(self, action: ShownAction) -> tuple[Kind, Any]:
+        """Return an action as the policy learns it, also if another policy decided."""
+        kind = self.kind_of(action.featured)
+        if kind == "items":
+            return kind, action.id
+        encoded = action.encoded()
+        return kind, encoded if kind == "model" else encoded.vectors(self.config.dimensions)[0]
+
+    def meet(self, record: Rank) -> None:
+        """Know the ids of a decision's actions, if they are read by their ids."""
+        known = self.known_items
+        if self.kind_of(record.featured) == "items" and not all(map(known.__contains__, record.actions)):
+            for k in record.open_to:
+                known.setdefault(record.actions[k])
+
+    def learn(self, user: int, action: ShownAction, value: float) -> int:
         """Learn a payoff, and return how many users' models changed."""
-        kind, context = read_shown(action, config)
+        kind, context = self.read(action)
         if kind == "items":
             self.known_items.setdefault(action.id)
-        return self.of(kind, config).learn(user, context, value)
-
-
-def kind_of(config: Config, featured: bool) -> Kind:
-    """Return the kind of context that actions are for the policy; `featured` says if one of them has features."""
-    if takes_names(config):
-        return "model"
-    return "vectors" if featured or not takes_ids(config.policy) else "items"
-
-
-def read_shown(action: ShownAction, config: Config) -> tuple[Kind, Any]:
-    """Return an action as the policy learns it, also if another policy decided."""
-    kind = kind_of(config, action.featured)
-    if kind == "items":
-        return kind, action.id
-    encoded = action.encoded()
-    return kind, encoded if kind == "model" else encoded.vectors(config.dimensions)[0]
+        return self.of(kind).learn(user, context, value)
 
 
 def restore_policy(policy: Policy, tensors: Tensors) -> None:

@@ -215,15 +215,6 @@ class Remembered:
             self.user_parts.touch(block)
             self._counts[block] = self._counts.get(block, 0) + 1
 
-    def take(self, other: "Remembered") -> None:
-        """Remember the events and waits of another, which read the same log."""
-        for event in list(self.events.values()):
-            self._release(event)
-        for event in list(other.events.values()):
-            self._add(event)
-        self.waits.take(other.waits)
-        self.open, self.removed, self.removed_at = other.open, other.removed, other.removed_at
-
     def read_events(self, events: Iterable[Event], waits: Iterable[bytes]) -> None:
         """Remember the events of a snapshot, oldest first, and their waits."""
         for event in events:

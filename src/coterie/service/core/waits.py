@@ -231,12 +231,6 @@ class Waits:
         # All move alike, so the heap stays one.
         self._ends = [(end + by, number) for end, number in self._ends]
 
-    def take(self, other: "Waits") -> None:
-        """Use the waits of another, which read the same log."""
-        for number in {*self._blocks, *other._blocks}:
-            self.parts.touch(number)
-        self._blocks, self._ends, self.bytes = other._blocks, other._ends, other.bytes
-
     def mark_none(self) -> None:
         """Say that nothing changed since the last snapshot."""
         self.parts = Blocks(lambda: list(self._blocks), self._encode)

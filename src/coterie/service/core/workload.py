@@ -19,9 +19,8 @@ SETTLING = 300  # the fixed cost of ending a wait
 
 def long_to_decide(bandit: Bandit, work: int, choices: int) -> bool:
     """Return whether a decision may take longer than the event loop can wait."""
-    if bandit.challenger is not None and long_to_decide(bandit.challenger, work, choices):
-        return True
-    return work > LONG or (not takes_names(bandit.config) and len(bandit.users) * choices > LONG)
+    scans = any(not takes_names(model.config) for model in bandit.models)
+    return work > LONG or (scans and len(bandit.users) * choices > LONG)
 
 
 def long_to_learn(bandit: Bandit, event: str) -> bool:
@@ -59,10 +58,10 @@ def long_to_apply(bandit: Bandit, records: Sequence[Record]) -> bool:
 
 def _work(bandit: Bandit, event: Event) -> int:
     """Return about what learning an event costs."""
-    twin = None if bandit.challenger is None else bandit.challenger.events.get(event.id)
-    also = 0 if bandit.challenger is None or twin is None else _work(bandit.challenger, twin)
-    if not takes_names(bandit.config):
-        return also + SETTLING + LEARNING * len(bandit.users)
     hashed = event.action.hashed or b""
     n, around = len(hashed) // 16, int.from_bytes(hashed[:4], "little")
-    return also + SETTLING + LEARNING * (2 + around) * (n - around)
+    crosses = (2 + around) * (n - around)
+    return sum(
+        SETTLING + LEARNING * (crosses if takes_names(model.config) else len(bandit.users))
+        for model in bandit.models
+    )

@@ -10,7 +10,6 @@ from coterie.data.logs.records import ShownAction
 from coterie.models.encoded import Encoded
 from coterie.policies import Policy
 from coterie.service.core.bandit import Bandit
-from coterie.service.core.policies import read_shown
 from coterie.service.reports.latest import LoggedDecision
 
 SAMPLE = 120  # users looked at, the latest seen
@@ -41,7 +40,7 @@ def context_of(item: str, bandit: Bandit, latest: Sequence[LoggedDecision]) -> t
     shown = next((made.action for made in latest if made.action.id == item), None)
     if shown is None and item not in known:
         return None
-    kind, context = read_shown(shown or ShownAction(item), bandit.config)
+    kind, context = bandit.policies.read(shown or ShownAction(item))
     policy = bandit.policies.made.get(kind)
     if policy is None or (kind == "items" and item not in known):
         return None

@@ -88,7 +88,7 @@ def _recover(store: Store, from_empty: bool, engine: Engine | None, progress: Pr
         if store.listed() != listed:
             raise ChangedMeanwhileError("newer snapshots were kept meanwhile")
         raise FileError(f"the log begins at record {first}, without a sound snapshot; restore a backup")
-    attach(bandit, LogReader(store))
+    bandit.log = LogReader(store)
     if progress is not None:
         progress.read, progress.of = 0, end - bandit.position
     bandit.relearn = lambda config: relearn(store, config, bandit.position, engine)
@@ -105,7 +105,7 @@ def _recover(store: Store, from_empty: bool, engine: Engine | None, progress: Pr
 
 def serve_from(bandit: Bandit, store: Store, reader: LogReader, engine: Engine | None = None) -> None:
     """Let a bandit follow the log of a store from where it stands."""
-    attach(bandit, reader)
+    bandit.log = reader
     bandit.relearn = lambda config: relearn(store, config, bandit.position, engine)
 
 
@@ -137,13 +137,6 @@ def read_new(store: Store, position: int, next_user: int, until: int = 2**62) ->
         for record in records
     )
     return New(records, store.users(next_user) if new else {}, len(batches) < PAGE_OF_LOG)
-
-
-def attach(bandit: Bandit, log: LogReader) -> None:
-    """Let a bandit and its challenger find decisions in the log that are no longer in memory."""
-    bandit.log = log
-    if bandit.challenger is not None:
-        bandit.challenger.log = bandit
 
 
 def replay(
@@ -190,6 +183,6 @@ def relearn(
     bandit = Bandit(engine)
     bandit.position = store.bounds()[0]
     bandit.log = log or LogReader(store)
-    bandit.fixed = bandit.config = alone(config)
+    bandit.fixed = bandit.policies.config = alone(config)
     replay(bandit, store, end, users, read=readable)
     return bandit

@@ -28,10 +28,12 @@ from coterie.service.core.bandit import Bandit
 from coterie.service.core.budget import Spending
 from coterie.service.core.events import Event
 from coterie.service.core.guardrails import Guards
+from coterie.service.core.policies import Policies
 from coterie.service.core.remembered import User
 from coterie.service.core.statistics import KEPT, Minute
 from coterie.service.log import pieces
 from coterie.service.log.pieces import PIECE
+from coterie.service.trial.assignment import challenger_of
 from coterie.service.trial.lift import Trial
 
 VERSION = 3
@@ -73,7 +75,7 @@ class State(Struct, frozen=True, omit_defaults=True):
     trial: Trial | None = None
     spending: Spending | None = None
     guards: Guards | None = None  # None where no reward had a part and there is no guardrail
-    rival: "State | None" = None  # the challenger; its parts are among the others, under RIVAL
+    rival: dict[Kind, Model] = {}  # of the challenger; its parts are among the others, under RIVAL
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -150,11 +152,10 @@ class Copy:
 
 def prepare(bandit: Bandit) -> None:
     """Allocate memory for a copy, in another thread, so that the event loop need not wait for it."""
-    for policy in bandit.policies.made.values():
-        for parts in policy.parts().values():
-            parts.make_room()
-    if bandit.challenger is not None:
-        prepare(bandit.challenger)
+    for model in bandit.models:
+        for policy in model.made.values():
+            for parts in policy.parts().values():
+                parts.make_room()
 
 
 def dump(bandit: Bandit) -> bytes:
@@ -163,19 +164,11 @@ def dump(bandit: Bandit) -> bytes:
     found: Named = {}
     for source, parts in sources.items():
         found[source] = {key: parts.part(key) for key in sorted(parts.keys(), key=_order)}
-    _number_turns(bandit, found["users"])
-    rival = state.rival
-    if rival is not None and bandit.challenger is not None:
-        _number_turns(bandit.challenger, found[f"{RIVAL}users"])
-        rival = msgspec.structs.replace(rival, sights=len(bandit.challenger.users))
-    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(bandit.users), rival=rival))
-
-
-def _number_turns(bandit: Bandit, blocks: dict[str, bytes]) -> None:
-    """Write for each user the place in the order in which users are dropped."""
+    # For each user the place in the order in which users are dropped.
     turns = {number: turn for turn, number in enumerate(bandit.users, 1)}
-    for key in blocks:
-        blocks[key] = bandit.remembered.encode_users(int(key), turns)
+    for key in found["users"]:
+        found["users"][key] = bandit.remembered.encode_users(int(key), turns)
+    return _encoder.encode(msgspec.structs.replace(state, parts=found, sights=len(bandit.users)))
 
 
 def _order(key: str) -> tuple[str, int]:
@@ -190,17 +183,9 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         "events": bandit.remembered.event_parts,
         "waits": bandit.remembered.waits.parts,
         "minutes": Whole({"0": _encoder.encode(list(bandit.statistics.minutes))}),
-        "known_items": Whole({"0": _encoder.encode(list(bandit.policies.known_items))}),
     }
-    models: dict[Kind, Model] = {}
-    for kind, policy in sorted(bandit.policies.made.items()):
-        if policy.learned:  # one that learned nothing is made again on first use
-            models[kind], parts = _taken_apart(policy)
-            sources |= {f"{kind}.{name}": part for name, part in parts.items()}
-    rival: State | None = None
-    if bandit.challenger is not None:
-        rival, others = _head(bandit.challenger)
-        sources |= {RIVAL + name: part for name, part in others.items()}
+    models = _apart(bandit.policies, "", sources)
+    rival = {} if bandit.challenger is None else _apart(bandit.challenger, RIVAL, sources)
     state = State(
         version=VERSION,
         position=bandit.position,
@@ -221,6 +206,17 @@ def _head(bandit: Bandit) -> tuple[State, dict[str, Parts]]:
         rival=rival,
     )
     return state, sources
+
+
+def _apart(policies: Policies, prefix: str, sources: dict[str, Parts]) -> dict[Kind, Model]:
+    """Return the heads of some policies, and add their parts to `sources`."""
+    sources[f"{prefix}known_items"] = Whole({"0": _encoder.encode(list(policies.known_items))})
+    models: dict[Kind, Model] = {}
+    for kind, policy in sorted(policies.made.items()):
+        if policy.learned:  # one that learned nothing is made again on first use
+            models[kind], parts = _taken_apart(policy)
+            sources |= {f"{prefix}{kind}.{name}": part for name, part in parts.items()}
+    return models
 
 
 def _taken_apart(policy: Policy) -> tuple[Model, dict[str, Parts]]:
@@ -272,7 +268,7 @@ def _restore(state: State, engine: Engine | None, find: pieces.Find | None) -> B
 
     bandit = Bandit(engine)
     bandit.position, bandit.now, bandit.jumped = state.position, state.now, state.jumped
-    bandit.config, bandit.contract, bandit.secret = state.config, state.contract, state.secret
+    bandit.contract, bandit.secret = state.contract, state.secret
     bandit.trial, bandit.spending, bandit.guards = state.trial, state.spending, state.guards or Guards()
     bandit.next_user = state.next_user
     users = [user for block in read("users") for user in _users.decode(block)]
@@ -281,27 +277,30 @@ def _restore(state: State, engine: Engine | None, find: pieces.Find | None) -> B
     bandit.remembered.read_events(sorted(events, key=lambda event: event.position), read("waits"))
     bandit.remembered.removed, bandit.remembered.removed_at = state.removed
     bandit.remembered.mark_none()
-    known_items = msgspec.msgpack.decode(b"".join(read("known_items")), type=list[str])
-    bandit.policies.known_items = dict.fromkeys(known_items)
     minutes = msgspec.msgpack.decode(b"".join(read("minutes")), type=list[Minute])
     bandit.statistics.minutes = deque(minutes, maxlen=KEPT)
     bandit.statistics.total = state.total
-    for kind, model in state.models.items():
-        own_parts = [source for source in state.parts if source.startswith(f"{kind}.")]
-        parts = {source.removeprefix(f"{kind}."): read(source) for source in own_parts}
-        _put_policy(bandit, kind, model, partial(_read_parts, model, parts))
-    if state.rival is not None:
-        theirs = [name for name in state.parts if name.startswith(RIVAL)]
-        own = {name.removeprefix(RIVAL): state.parts[name] for name in theirs}
-        bandit.challenger = _restore(msgspec.structs.replace(state.rival, parts=own), engine, find)
-        bandit.challenger.fixed = bandit.challenger.config
+
+    def put(config: Config, models: dict[Kind, Model], prefix: str) -> Policies:
+        made = Policies(config, engine)
+        names = msgspec.msgpack.decode(b"".join(read(f"{prefix}known_items")), type=list[str])
+        made.known_items = dict.fromkeys(names)
+        for kind, model in models.items():
+            start = f"{prefix}{kind}."
+            parts = {name.removeprefix(start): read(name) for name in state.parts if name.startswith(start)}
+            _put_policy(made, kind, model, partial(_read_parts, model, parts))
+        return made
+
+    bandit.policies = put(state.config, state.models, "")
+    other = challenger_of(state.config)
+    bandit.challenger = None if other is None else put(other, state.rival, RIVAL)
     bandit.kept = {} if find is None else state.parts
     return bandit
 
 
-def _put_policy(bandit: Bandit, kind: Kind, model: Model, restore: Callable[[Policy], None]) -> None:
-    """Give the bandit a policy, which `restore` fills."""
-    policy = bandit.policies.of(kind, bandit.config)
+def _put_policy(policies: Policies, kind: Kind, model: Model, restore: Callable[[Policy], None]) -> None:
+    """Make a policy, which `restore` fills."""
+    policy = policies.of(kind)
     try:
         restore(policy)
     except pieces.DamagedError:

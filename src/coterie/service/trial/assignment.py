@@ -13,7 +13,6 @@ multiplied by the arms' shares, because from the second visit on a user's arm is
 """
 
 from hashlib import blake2b
-from typing import NamedTuple
 
 import msgspec
 
@@ -25,26 +24,15 @@ from coterie.errors import ParameterError
 NAMES: tuple[ArmName, ...] = ("champion", "holdback", "challenger")
 
 
-class Arm(NamedTuple):
-    """The arm of a decision."""
-
-    name: ArmName = ""
-    alone: bool = False  # drawn by the event's id, because the request has no user
-
-
-OUTSIDE = Arm()
-
-
-def assign(config: Config, user: str, event: str, salt: str = "") -> Arm:
+def assign(config: Config, user: str, event: str, salt: str = "") -> ArmName:
     """Return the arm of a decision. When a share grows, users move into that arm, and no others move."""
     held, given = shares(config)
     if not held + given or config.mode != "online":
-        return OUTSIDE
-    alone = user == SHARED
-    place = _uniform(event if alone else user, salt)
+        return ""
+    place = _uniform(event if user == SHARED else user, salt)
     if place < held:
-        return Arm("holdback", alone)
-    return Arm("challenger" if place >= 1 - given else "champion", alone)
+        return "holdback"
+    return "challenger" if place >= 1 - given else "champion"
 
 
 def shares(config: Config) -> tuple[float, float]:
