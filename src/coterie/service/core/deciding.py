@@ -9,12 +9,12 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import SHARED
-from coterie.data.logs.records import ArmName, Kind, Rank, ShownAction
+from coterie.data.logs.records import ArmName, Features, Kind, Rank, ShownAction
 from coterie.data.logs.rules import Config
 from coterie.models.encoded import Encoded
 from coterie.models.probability import pick
 from coterie.policies import Decision, Policy
-from coterie.service.core.encoding import KnownActions, encode_known, encode_question
+from coterie.service.core.encoding import KnownActions, encode_known, encode_question, shown
 from coterie.service.core.policies import Policies
 from coterie.service.core.question import Question, pack_features, without_ignored
 from coterie.service.core.reasons import LARGEST, pack_parts, pack_reasons
@@ -27,35 +27,40 @@ class Candidates(NamedTuple):
     ids: list[str]  # of all actions
     open_to: Sequence[int]  # positions of the actions that are not excluded
     kind: Kind
-    contexts: Any  # of the actions that are not excluded, and the same by hashes
-    encoded: Encoded
+    contexts: Any  # of the actions that are not excluded
+    around: Features
     featured: bool  # whether any action has features
+    encoded: Encoded | None = None  # the contexts by hashes, unless they are ids
+
+    def action(self, k: int) -> ShownAction:
+        """Return one of the actions that are not excluded, as it is shown."""
+        name, encoded = self.ids[self.open_to[k]], self.encoded
+        if encoded is None:
+            return shown(name, None, self.around)
+        return ShownAction.of(name, encoded, k, self.featured)
 
 
 def read_candidates(question: Question, policies: Policies) -> Candidates:
     """Return what the policy is asked."""
     question = without_ignored(question, policies.config)
     actions, excluded = question.actions, question.excluded
-    if isinstance(actions, KnownActions) and not excluded:
-        ids = shown = actions.ids
-        open_to: Sequence[int] = range(len(actions))
-        featured, encoded = actions.featured, encode_known(actions, question.context)
-    else:
-        ids = [action.id for action in actions]
-        open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
-        if not open_to:
-            raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
-        shown = [ids[k] for k in open_to] if excluded else ids
-        featured = any(action.features for action in actions)
-        encoded = encode_question(shown, [actions[k].features for k in open_to], question.context)
+    known = actions if isinstance(actions, KnownActions) else None
+    ids = [action.id for action in actions] if known is None else known.ids
+    featured = any(action.features for action in actions) if known is None else known.featured
+    open_to = [k for k, name in enumerate(ids) if name not in excluded] if excluded else range(len(ids))
+    if not open_to:
+        raise Problem(422, "no_action_left", "every action is excluded; leave at least one to choose")
+    left, around = [ids[k] for k in open_to] if excluded else ids, question.context
     kind = policies.kind_of(featured)
-    contexts: Any = encoded
-    if kind == "vectors":
-        contexts = encoded.vectors(policies.config.dimensions)
-    elif kind == "items":
-        policies.check_items(shown)
-        contexts = shown
-    return Candidates(ids, open_to, kind, contexts, encoded, featured)
+    if kind == "items":
+        policies.check_items(left)
+        return Candidates(ids, open_to, kind, left, around, featured)
+    if known is not None and not excluded:
+        encoded = encode_known(known, around)
+    else:
+        encoded = encode_question(left, [actions[k].features for k in open_to], around)
+    contexts = encoded if kind == "model" else encoded.vectors(policies.config.dimensions)
+    return Candidates(ids, open_to, kind, contexts, around, featured, encoded)
 
 
 class Asked(NamedTuple):
@@ -91,8 +96,7 @@ def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> t
     if config.record_reasons:
         reasons = pack_reasons(decision)
         parts = pack_parts(policy.contributions(asked.user, candidates.contexts, choice.shown, LARGEST))
-    ids, open_to, featured = candidates.ids, candidates.open_to, candidates.featured
-    action = ShownAction.of(ids[open_to[choice.shown]], candidates.encoded, choice.shown, featured)
+    ids, open_to, action = candidates.ids, candidates.open_to, candidates.action(choice.shown)
     ranking, left = decision.ranking_with(choice.shown), _places(ids, question.excluded)
     record = Rank(
         at=asked.at,
@@ -112,7 +116,7 @@ def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> t
         slot=question.slot,
         shown=choice.why,
         hashed=action.hashed,
-        featured=featured,
+        featured=action.featured,
         parts=parts,
         arm=asked.arm,
         alone=question.user == SHARED,
