@@ -18,9 +18,9 @@ from coterie.advice.distances import measure_distances
 from coterie.advice.fitted import Fitted
 from coterie.advice.groups import count_groups, split_line
 from coterie.advice.page import write_advice
+from coterie.advice.ranking import HeldOutLearner, Standing, rank_policies, recommend
 from coterie.advice.records import Records, make_records, read_log
 from coterie.advice.sharing import concordance, measure_sharing
-from coterie.advice.standings import HeldOutLearner, Standing, rank_policies, recommend
 from coterie.cli.app import app
 from coterie.data import DenseWorld, OneHotWorld, Round
 from coterie.errors import FileError, ParameterError

@@ -17,7 +17,7 @@ from coterie.bridges import FromFunction, environment
 from coterie.data import WORLDS
 from coterie.data.datasets import DatasetPart, open_dataset
 from coterie.data.logs.log import open_log
-from coterie.data.worlds.stage import Rest, Stage
+from coterie.data.worlds.world_as_dataset import Rest, Stage
 from coterie.errors import MissingExtraError, ParameterError
 from coterie.experiments import play
 from tests.miniature import write_lastfm

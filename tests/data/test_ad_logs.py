@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.data.published import stream
+from coterie.data.published import large_files
 from coterie.data.published.avazu import avazu
 from coterie.data.published.kddcup import kddcup
 from coterie.errors import FileError
@@ -57,15 +57,15 @@ def test_pieces_make_no_difference_and_the_selection_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_training(tmp_path, kdd_lines(500))
-    layout = stream.Layout("\t", [f"c{k}" for k in range(12)], False)
+    layout = large_files.Layout("\t", [f"c{k}" for k in range(12)], False)
     columns = {"c0": "number", "c11": "number"}
-    whole = list(stream.pieces(path, layout, columns))
-    small = list(stream.pieces(path, layout, columns, size=100))
+    whole = list(large_files.pieces(path, layout, columns))
+    small = list(large_files.pieces(path, layout, columns, size=100))
     assert len(whole) == 1
     assert len(small) > 100
     assert [row for frame in small for row in frame.rows()] == whole[0].rows()
     first = kddcup(folder=tmp_path, n_users=6, n_items=8, n_candidates=3)
-    monkeypatch.setattr(stream, "pieces", None)  # would fail if the file were read again
+    monkeypatch.setattr(large_files, "pieces", None)  # would fail if the file were read again
     again = kddcup(folder=tmp_path, n_users=6, n_items=8, n_candidates=3)
     assert np.array_equal(first.records(0, 50).items, again.records(0, 50).items)
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from coterie.cli.studies.reproduce import open_place
 from coterie.experiments import Run, Spec, parse_specs
 from coterie.experiments.run.record import tables
-from coterie.experiments.study.games import GAMES, N_SETTINGS, PLAYERS, SHORT, players
+from coterie.experiments.study.contest_games import GAMES, N_SETTINGS, PLAYERS, SHORT, players
 from coterie.experiments.study.protocol import PAPER_RUNS, Protocol
 from coterie.experiments.study.tuning import paper_grid, settings
 

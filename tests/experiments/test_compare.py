@@ -10,7 +10,7 @@ import pytest
 
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import Plan, Row, compare, open_world, parse_spec, parse_specs
-from coterie.experiments.report.page import report
+from coterie.experiments.report.comparison import report
 from coterie.experiments.report.words import reasons
 from coterie.experiments.run.specs import DEFAULT
 from coterie.experiments.run.trace import as_table, read_trace

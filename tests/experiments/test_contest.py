@@ -20,8 +20,15 @@ from coterie.experiments.study.contest import (
     read_contest,
     table,
 )
-from coterie.experiments.study.overall import ahead, first_page, is_clearly_behind, judge, where_not, words
-from coterie.experiments.study.overall import table as overall_table
+from coterie.experiments.study.contest_verdict import (
+    ahead,
+    first_page,
+    is_clearly_behind,
+    judge,
+    where_not,
+    words,
+)
+from coterie.experiments.study.contest_verdict import table as overall_table
 from tests.cli.test_cli_reproduce import call
 
 Entry = tuple[str, str, str | None, float]  # spec, title, items, mean

@@ -21,7 +21,7 @@ from coterie.errors import FileError
 from coterie.evaluation.verdict import FIRST_RUNS, RunRegrets, is_ahead, level_at
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
 from coterie.experiments.run.runs import EVERYBODY
-from coterie.experiments.study.games import GAMES, PLAYERS, SHORT, TWINS, players
+from coterie.experiments.study.contest_games import GAMES, PLAYERS, SHORT, TWINS, players
 from coterie.experiments.study.tuning import paper_grid, settings
 from coterie.policies import POLICIES
 from tests.experiments.contest_time import Point, extrapolated

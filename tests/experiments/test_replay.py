@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from coterie import CAB, CoterieError, LinUCB, Policy, Random
-from coterie.bench.direct import DirectLoop
+from coterie.bench.direct_loop import DirectLoop
 from coterie.bench.rounds import Clicks
 from coterie.experiments import Replay, replay
 from coterie.policies.base.batch import Batch, run_one_by_one

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from coterie.experiments import Comparison, Plan, compare, open_world, parse_specs, write_report
+from coterie.experiments.report.comparison import command, report
 from coterie.experiments.report.figures import write_curves
-from coterie.experiments.report.page import command, report
 from coterie.experiments.report.words import headline, lead, reason, reasons_title
 from coterie.experiments.run.specs import DEFAULT
 from coterie.experiments.run.worlds import make_world

@@ -15,10 +15,10 @@ from coterie.data.datasets import DatasetPart, open_dataset, part_of
 from coterie.data.published import dealt
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.twins import twin
-from coterie.data.worlds.stage import Rest, Stage
+from coterie.data.worlds.world_as_dataset import Rest, Stage
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import parse_spec, parse_specs, play, read_trace, record
-from coterie.experiments.report.evidence import page, warnings
+from coterie.experiments.report.reproduction import page, warnings
 from coterie.experiments.run.batches import play_blocks
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.trace import as_table

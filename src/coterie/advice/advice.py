@@ -6,9 +6,9 @@ import numpy as np
 
 from coterie.advice.distances import Distances, measure_distances
 from coterie.advice.groups import Groups, count_groups
+from coterie.advice.ranking import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 from coterie.advice.records import Records
 from coterie.advice.sharing import Sharing, measure_sharing
-from coterie.advice.standings import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
 from coterie.report.page import count

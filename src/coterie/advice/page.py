@@ -10,8 +10,8 @@ import numpy as np
 from coterie.advice.advice import Advice
 from coterie.advice.distances import Distances
 from coterie.advice.groups import Groups
+from coterie.advice.ranking import PRIOR
 from coterie.advice.sharing import Sharing
-from coterie.advice.standings import PRIOR
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
 
 

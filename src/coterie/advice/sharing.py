@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.advice.fitted import Fitted
+from coterie.advice.ranking import WORTH, HeldOutLearner, Standing, rank_policies
 from coterie.advice.records import Records, shuffled
-from coterie.advice.standings import WORTH, HeldOutLearner, Standing, rank_policies
 from coterie.arrays import Floats, Ints
 from coterie.errors import ParameterError
 

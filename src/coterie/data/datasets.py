@@ -22,7 +22,7 @@ from coterie.data.published.movielens_100k import movielens_100k, movielens_grou
 from coterie.data.published.open_bandit import open_bandit
 from coterie.data.published.twins import TWINS, twin
 from coterie.data.rounds import BlockSource
-from coterie.data.worlds.stage import Rest
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 

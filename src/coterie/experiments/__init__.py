@@ -10,7 +10,7 @@ if _missing:
         f"coterie.experiments needs {', '.join(_missing)}: pip install 'coterie[experiments]'"
     )
 
-from coterie.experiments.report.page import write_report  # noqa: E402
+from coterie.experiments.report.comparison import write_report  # noqa: E402
 from coterie.experiments.run.play import Row, play  # noqa: E402
 from coterie.experiments.run.record import record  # noqa: E402
 from coterie.experiments.run.replay import Replay, replay  # noqa: E402

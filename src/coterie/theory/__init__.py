@@ -12,7 +12,7 @@ from coterie.theory.bounds import (
     theorem_3,
 )
 from coterie.theory.hardness import Hardness, hardness, one_hot_hardness
-from coterie.theory.truth import Watched, theory_alpha, watch
+from coterie.theory.watching import Watched, theory_alpha, watch
 
 __all__ = [
     "Hardness",

@@ -16,7 +16,7 @@ from coterie.data import DenseWorld
 from coterie.policies import CAB
 from coterie.theory.bounds import confidence, lemma_2, regret_bound, theorem_1
 from coterie.theory.hardness import hardness
-from coterie.theory.truth import know_all
+from coterie.theory.watching import know_all
 
 SLACK = 1e-9
 DELTA = 0.05

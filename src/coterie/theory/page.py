@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
-from coterie.theory.truth import Watched
+from coterie.theory.watching import Watched
 
 POINTS = 400
 

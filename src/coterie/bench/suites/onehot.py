@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie import CAB
-from coterie.bench.direct import DirectLoop
+from coterie.bench.direct_loop import DirectLoop
 from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, peak_resident
 from coterie.bench.rounds import ClickLog, Clicks
 from coterie.experiments.run.replay import Replay, replay

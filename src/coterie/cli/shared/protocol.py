@@ -14,7 +14,7 @@ from rich.console import Console
 from coterie.cli.shared.progress import Compiling, open_bars
 from coterie.cli.shared.tables import result_table
 from coterie.experiments import Plan, Spec
-from coterie.experiments.report.evidence import final_table, warnings, write_evidence
+from coterie.experiments.report.reproduction import final_table, warnings, write_evidence
 from coterie.experiments.report.words import columns, headline, reason
 from coterie.experiments.run.parallel import OnProgress, Workers
 from coterie.experiments.study.protocol import PAPER_RUNS, QUICK_RUNS, Protocol, run_protocol

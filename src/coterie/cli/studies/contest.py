@@ -17,9 +17,9 @@ from coterie.data.files import VARIABLE
 from coterie.errors import CoterieError, FileError
 from coterie.experiments import parse_specs
 from coterie.experiments.report.contest_figure import save_contest
-from coterie.experiments.study import overall
+from coterie.experiments.study import contest_verdict
 from coterie.experiments.study.contest import ContestLine, put_into, read_contest, table
-from coterie.experiments.study.games import GAMES, N_SETTINGS, PLAYERS, players
+from coterie.experiments.study.contest_games import GAMES, N_SETTINGS, PLAYERS, players
 from coterie.experiments.study.protocol import PAPER_RUNS, Protocol
 
 
@@ -92,10 +92,10 @@ def _protocol(
 def _write(folders: Sequence[Path], out: Path, into: Path | None, as_json: bool) -> None:
     """Write table, numbers and picture, and print the verdict and the leaders."""
     lines = read_contest(folders)
-    verdict = overall.judge(lines)
+    verdict = contest_verdict.judge(lines)
     text = table(lines)
     if verdict is not None:
-        text += f"\n{overall.words(verdict)}\n\n{overall.table(verdict)}"
+        text += f"\n{contest_verdict.words(verdict)}\n\n{contest_verdict.table(verdict)}"
     if into is not None:
         put_into(into, text)
     out.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def _write(folders: Sequence[Path], out: Path, into: Path | None, as_json: bool)
         shown.add_row(line.title, f"{line.n_rounds:,}", *_leaders(line))
     console = Console()
     if verdict is not None:
-        console.print(overall.words(verdict), "", sep="\n", highlight=False)
+        console.print(contest_verdict.words(verdict), "", sep="\n", highlight=False)
     console.print(shown)
     console.print(f"Whole table: {out / 'contest.md'}", highlight=False, soft_wrap=True)
 
@@ -127,7 +127,7 @@ def _leaders(line: ContestLine) -> Iterator[str]:
 
 
 def _plain(
-    folders: Sequence[Path], lines: list[ContestLine], verdict: overall.Overall | None
+    folders: Sequence[Path], lines: list[ContestLine], verdict: contest_verdict.Overall | None
 ) -> dict[str, Any]:
     """Return everything as JSON values, with the sentences that pages show."""
     return {
@@ -139,8 +139,8 @@ def _plain(
         "overall": None
         if verdict is None
         else {**verdict._asdict(), "standings": [one._asdict() for one in verdict.standings]},
-        "words": None if verdict is None else overall.words(verdict),
-        "first_page": overall.first_page(lines),
-        "where_not": overall.where_not(lines),
-        "ahead": overall.ahead(lines),
+        "words": None if verdict is None else contest_verdict.words(verdict),
+        "first_page": contest_verdict.first_page(lines),
+        "where_not": contest_verdict.where_not(lines),
+        "ahead": contest_verdict.ahead(lines),
     }

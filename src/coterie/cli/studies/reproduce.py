@@ -16,11 +16,11 @@ from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
-from coterie.data.worlds.stage import N_ROUNDS, Stage
+from coterie.data.worlds.world_as_dataset import N_ROUNDS, Stage
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import parse_specs
 from coterie.experiments.run.specs import names
-from coterie.experiments.study.games import why_unable
+from coterie.experiments.study.contest_games import why_unable
 from coterie.experiments.study.reproduce import numbers
 
 PAPER = "cab,club,dynucb,linucb-single,linucb-multiple,random"

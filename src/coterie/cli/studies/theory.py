@@ -39,8 +39,8 @@ def watch(
     The paper's bounds stand beside what happened.
     """
     from coterie.theory.page import write_watched
-    from coterie.theory.truth import theory_alpha
-    from coterie.theory.truth import watch as play
+    from coterie.theory.watching import theory_alpha
+    from coterie.theory.watching import watch as play
 
     world = given or FIRST_WORLD
     if world not in WORLDS:

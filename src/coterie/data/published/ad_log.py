@@ -10,7 +10,7 @@ import numpy as np
 from coterie.data.logs.lists import thinned
 from coterie.data.logs.logged import Logged, from_arrays
 from coterie.data.published.catalogue import source
-from coterie.data.published.stream import kept_selection, select
+from coterie.data.published.large_files import kept_selection, select
 
 
 def ad_log(

@@ -13,7 +13,7 @@ from coterie.data.files import check_choice, data_folder, find_needed, need
 from coterie.data.logs.logged import Logged
 from coterie.data.published.ad_log import ad_log
 from coterie.data.published.catalogue import source
-from coterie.data.published.stream import Layout, first_line, pieces
+from coterie.data.published.large_files import Layout, first_line, pieces
 from coterie.errors import FileError
 
 NO_DEVICE = "a99f214a"

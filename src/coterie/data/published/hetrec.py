@@ -8,7 +8,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.data.files import sha256
 from coterie.data.published.catalogue import read_known
-from coterie.data.published.stream import Layout, parse, refuse
+from coterie.data.published.large_files import Layout, parse, refuse
 from coterie.data.published.tags import Tagging
 from coterie.errors import FileError
 

@@ -21,7 +21,7 @@ from coterie.data.files import (
 )
 from coterie.data.logs.logged import Logged, from_arrays
 from coterie.data.published.catalogue import source
-from coterie.data.published.stream import Layout, pieces
+from coterie.data.published.large_files import Layout, pieces
 from coterie.errors import FileError
 
 CAMPAIGNS = ("all", "men", "women")

@@ -19,7 +19,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.runs import FRIENDS
 from coterie.experiments.run.specs import NICKNAMES
 from coterie.experiments.run.worlds import whole_of
-from coterie.experiments.study.games import why_not_played
+from coterie.experiments.study.contest_games import why_not_played
 from coterie.experiments.study.metrics import shown
 from coterie.experiments.study.reproduce import TITLES
 from coterie.models.files import written_whole

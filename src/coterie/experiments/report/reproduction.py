@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from coterie.experiments.report.page import from_template
+from coterie.experiments.report.comparison import from_template
 from coterie.experiments.report.words import headline, reason
 from coterie.experiments.study.compare import PolicyResult
 from coterie.experiments.study.metrics import shown
