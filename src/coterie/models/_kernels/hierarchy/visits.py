@@ -54,7 +54,9 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
             chance[g, lane] = base + 0.5 * found[lane]
     # The probabilities of a user sum to 1, or to 0 without payoffs; `found` becomes the evidence.
     for lane in range(PANEL):
-        top, total = np.max(chance[:, lane]), 0.0
+        top, total = -math.inf, 0.0
+        for g in range(groups):
+            top = max(top, chance[g, lane])
         for g in range(groups):
             chance[g, lane] = math.exp(chance[g, lane] - top)
             total += chance[g, lane]
@@ -72,11 +74,12 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
             added[:], pulled[:] = 0.0, 0.0
             sum_panel(spread, chance[g], d * d, added)
             sum_panel(turned, chance[g], d, pulled)
-            sums.pulls[g, :d] += pulled / kappa
-            sums.pools[g, :d, :d] += added
+            for i in range(d):
+                sums.pulls[g, i] += pulled[i] / kappa
+            add_square(sums.pools[g], d, added)
         return
     sum_panel(spread, known, d * d, added)
-    sums.pools[0, :d, :d] += added
+    add_square(sums.pools[0], d, added)
     errors, more = np.empty(PANEL), np.empty(PANEL)
     dot_panel(grams, spread, d * d, errors)
     apart = np.empty((d, PANEL))
@@ -95,7 +98,7 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
         dot_panel(turned, mean[g], d, more)
         for lane in range(PANEL):
             errors[lane] += chance[g, lane] * more[lane]
-        sums.scatter[:d, :d] += added
+        add_square(sums.scatter, d, added)
     for lane in range(PANEL):
         if known[lane] > 0.0:
             row = first + lane
@@ -106,6 +109,14 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
             sums.total[3] += 1
     if befriended:
         _compare_with_friends(model, prior, sums, deviation, spread, mean, chance)
+
+
+@inner
+def add_square(out: Floats, d: int, part: Floats) -> None:
+    """Add a d × d matrix to the first entries of another. Numba compiles no NumPy for a loop."""
+    for i in range(d):
+        for k in range(d):
+            out[i, k] += part[i, k]
 
 
 @inner
