@@ -58,7 +58,9 @@ def encoded_path(scope: Any) -> str:
     raw = scope.get("raw_path")
     if raw is None:
         return quote(scope["path"], safe="/" + _PLAIN)
-    path = re.sub("/{2,}", "/", raw.partition(b"?")[0].decode("latin-1"))  # https://host/ + /v1/rank
+    path = raw.partition(b"?")[0].decode("latin-1")
+    if "//" in path:
+        path = re.sub("/{2,}", "/", path)  # https://host/ + /v1/rank
     if "%" not in path:
         return str(path)
     parts = [unquote(part, errors="surrogateescape") for part in path.split("/")]

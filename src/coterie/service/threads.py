@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,13 +16,11 @@ async def in_thread(work: Callable[..., T], *arguments: Any, thread: Executor | 
     A caller that is cancelled still waits for the end, so that nothing runs on unnoticed.
     """
     job = asyncio.get_running_loop().run_in_executor(thread, partial(work, *arguments))
-    cancelled: asyncio.CancelledError | None = None
-    while not job.done():
-        try:
-            await asyncio.wait([job])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        while not job.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([job])
         job.exception()  # nobody is left to be told
-        raise cancelled
-    return job.result()
+        raise

@@ -341,7 +341,7 @@ def test_kills_among_four_services_under_load_lose_nothing_acknowledged(url: str
     stops = kills == 500 and url.startswith("postgresql")
     if kills == 500:
         kills = int(os.environ.get("COTERIE_KILLS", kills))
-    rng, facts, history, longest = random.Random(3), Facts(), History(), 0.0
+    rng, facts, history, longest, usual = random.Random(3), Facts(), History(), 0.0, 0.0
     with crash.host() as start:
         services = faults.Services(start, url, count=4)
         try:
@@ -356,7 +356,7 @@ def test_kills_among_four_services_under_load_lose_nothing_acknowledged(url: str
                             while time.monotonic() < end:
                                 longest = max(longest, load.after(time.monotonic(), crash.PATIENCE))
                     for _ in range(rng.randrange(1, 20)):
-                        load.after(time.monotonic(), crash.PATIENCE)
+                        usual = max(usual, load.after(time.monotonic(), crash.PATIENCE))
                     services.kill(rng.randrange(4))
                     load.after(time.monotonic(), crash.PATIENCE)
                 services.whole()
@@ -375,7 +375,10 @@ def test_kills_among_four_services_under_load_lose_nothing_acknowledged(url: str
     print(
         f"{kills} kills, {facts.counts}, {facts.again} sent again, {raced} answers about {len(history.events)} events"
     )
-    print(f"beside a stopped service: longest pause {longest:.2f} s")
+    print(f"longest pause {longest:.2f} s beside a stopped service, {usual:.2f} s beside none")
+    assert longest < max(
+        1.0, 2 * usual
+    )  # on a machine with other things to do, there are pauses without a fault
     assert {"rank", "reward"} <= facts.counts.keys()
     assert raced > 10
 

@@ -28,7 +28,7 @@ from coterie.errors import ParameterError
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.encoding import shown
 from coterie.service.log.sqlite_store import SqliteStore
-from coterie.service.log.store import Append
+from coterie.service.log.store import Append, open_store
 from coterie.service.snapshots.saving import save_now
 
 MOST_CONNECTIONS = 256
@@ -293,8 +293,8 @@ def _ready(url: str) -> bool:
         return False
 
 
-def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
-    """Fill a store with a history of many users and items, so that decisions have a realistic cost."""
+def warm_store(store: str, plan: Plan, payoffs: int) -> None:
+    """Fill an empty store with a history of many users and items, so that decisions have a realistic cost."""
     rng = random.Random(plan.seed)
     tastes = [[rng.choice((0.1, 0.3, 0.6)) for _ in range(plan.actions)] for _ in range(4)]
     bandit = Bandit()
@@ -306,10 +306,10 @@ def warm_store(path: Path, plan: Plan, payoffs: int) -> None:
         if plan.features:
             action = shown(action.id, action_features(item), context_features(rng.randrange(CONTEXTS)))
         bandit.observe(f"user-{user}", action, value, 0)
-    with closing(SqliteStore(str(path))) as store:
+    with closing(open_store(store)) as opened:
         records, named, gone, _ = bandit.drain()
-        store.append(Append(pack(0, records), named, gone))
-        save_now(bandit, store)
+        opened.append(Append(pack(0, records), named, gone))
+        save_now(bandit, opened)
 
 
 def summary(tally: Tally) -> dict[str, object]:
@@ -335,7 +335,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "load.db"
         if warm:
-            warm_store(store, plan, warm)
+            warm_store(str(store), plan, warm)
         for number in range(rounds):
             rates = {}
             part = msgspec.structs.replace(plan, seconds=plan.seconds / rounds / 2, seed=plan.seed + number)

@@ -7,6 +7,7 @@ its decision at another one.
 """
 
 import asyncio
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,16 @@ from typing import Any
 
 import msgspec
 
-from coterie.bench.service.loadtest import SERVERS, Client, Plan, Server, Tally, press, request_bytes
+from coterie.bench.service.loadtest import (
+    SERVERS,
+    Client,
+    Plan,
+    Server,
+    Tally,
+    press,
+    request_bytes,
+    warm_store,
+)
 
 SETTLING = 0.5  # seconds of load before it is measured
 
@@ -79,7 +89,9 @@ async def _read_elsewhere(every: Sequence[Server], plan: Plan) -> Tally:
     return found
 
 
-def run_many(plan: Plan, counts: Sequence[int], store: str | None, durability: str) -> list[dict[str, Any]]:
+def run_many(
+    plan: Plan, counts: Sequence[int], store: str | None, durability: str, warm: int = 0
+) -> list[dict[str, Any]]:
     """Return a row for each number of services on one store: a new file, or an address that holds an empty store."""
     part = msgspec.structs.replace(plan, seconds=plan.seconds / (5 * len(counts) + 1))
     with servers(1, "bare") as (bare,):
@@ -87,8 +99,13 @@ def run_many(plan: Plan, counts: Sequence[int], store: str | None, durability: s
     plain = used / max(1, len(tally.latencies))
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder) / "first.db"
+        if warm:
+            warm_store(store or str(first), plan, warm)
         for count in counts:
             place = store or str(Path(folder) / f"{count}.db")
+            if warm and store is None:
+                shutil.copy(first, place)
             with servers(count, "serve", "--store", place, "--durability", durability) as every:
                 rows.append(_row(every, part, plain))
     one = next((row["cpu_us_a_rank"] for row in rows if row["workers"] == 1), None)

@@ -63,6 +63,7 @@ def loadtest(
             Plan(seconds, connections, users, actions, rewards, features=bool(features)),
             empty_store,
             durability,
+            warm,
             as_json,
         )
         return
@@ -85,7 +86,7 @@ def loadtest(
     Console().print(table)
 
 
-def _compare(workers: str, plan: Any, store: str | None, durability: str, as_json: bool) -> None:
+def _compare(workers: str, plan: Any, store: str | None, durability: str, warm: int, as_json: bool) -> None:
     """Print what numbers of services do on one store."""
     from coterie.bench.service.loadtest import check_plan
     from coterie.bench.service.many_services import run_many
@@ -96,7 +97,7 @@ def _compare(workers: str, plan: Any, store: str | None, durability: str, as_jso
             f"--workers is {workers!r}, expected numbers from 1 to {MOST_WORKERS}, like 1,2,4"
         )
     check_plan(None, plan, False)
-    rows = run_many(plan, counts, store, durability)
+    rows = run_many(plan, counts, store, durability, warm)
     if as_json:
         print(json.dumps(rows, indent=2))
         return

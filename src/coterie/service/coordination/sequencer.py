@@ -34,7 +34,7 @@ from coterie.service.log.store import MAINTENANCE, Append, Store
 from coterie.service.logs import log
 from coterie.service.problems import Problem
 from coterie.service.settings import Durability
-from coterie.service.snapshots.recovery import BehindError, read_new, recover, serve_from
+from coterie.service.snapshots.recovery import BehindError, New, read_new, recover, serve_from
 from coterie.service.snapshots.saving import save
 from coterie.service.store_errors import (
     BrokenError,
@@ -219,7 +219,7 @@ class Sequencer:
             return True
         start, current = time.perf_counter(), time.monotonic()
         try:
-            place = await in_thread(self._append, first, draft, items[0].alone, thread=self._thread)
+            place, new = await in_thread(self._append, first, draft, items[0].alone, thread=self._thread)
         except StaleError:
             if await self._follow():
                 return False
@@ -241,7 +241,7 @@ class Sequencer:
         except StoreError as error:
             self._fail([*taken, *later], error)
             return True
-        if place > first and not await self._catch_up(place):
+        if place > first and not await self._catch_up(place, new):
             self._fail([*taken, *later], LostError("what others wrote before it cannot be read"))
             return True
         self.on_batch(len(draft.records), time.perf_counter() - start)
@@ -275,8 +275,8 @@ class Sequencer:
             bandit.draft = None
         return draft, [item for item in items if item.error is None], bandit.position
 
-    def _append(self, first: int, draft: Draft, alone: bool) -> int:
-        """Return the place of a draft in the log."""
+    def _append(self, first: int, draft: Draft, alone: bool) -> tuple[int, New | None]:
+        """Return the place of a draft in the log, and what others wrote before it, or some of that."""
         content = join(draft.encoded)
         index = index_of(first, content)
         batch = pack_content(first, len(draft.encoded), content)
@@ -284,11 +284,14 @@ class Sequencer:
         fixes = alone or draft.fixes
         appends = Append(batch, draft.named, gone, draft.forgotten, index, moves=True, fixes=fixes)
         try:
-            return keep_trying(self.store.append, appends)
+            place = keep_trying(self.store.append, appends)
         except StoreError:
             raise
         except Exception as error:  # after any error, what the disk holds is not known
             raise BrokenError(f"writing to the store failed: {type(error).__name__}: {error}") from error
+        with suppress(FileError, StoreError):  # then it is read again
+            return place, read_new(self.store, first, self.bandit.next_user, place) if place > first else None
+        return place, None
 
     def _free(self, draft: Draft) -> bool:
         """Let events be decided that the index has, but whose decisions cannot be read; says if there are any."""
@@ -333,19 +336,19 @@ class Sequencer:
         async with self._following:
             return await self._follow()
 
-    async def _catch_up(self, place: int) -> bool:
+    async def _catch_up(self, place: int, new: New | None) -> bool:
         """Apply all records before a place of ours, and return whether the next one is applied there."""
         with suppress(FileError, StoreError):
-            await self._follow(place)
+            await self._follow(place, new)
         return self.bandit.position == place
 
-    async def _follow(self, until: int = 2**62) -> bool:
+    async def _follow(self, until: int = 2**62, read: New | None = None) -> bool:
         before = self.bandit.position
         while True:
             asked, bandit = time.monotonic(), self.bandit
-            read = partial(read_new, self.store, bandit.position, bandit.next_user, until)
+            look = partial(read_new, self.store, bandit.position, bandit.next_user, until)
             try:
-                new = await in_thread(read, thread=self._reader)
+                new = await in_thread(look, thread=self._reader) if read is None else read
             except BehindError as error:
                 log.warning(f"the state is read again: {error}")
                 found = await in_thread(recover, self.store, False, self.engine)
@@ -359,6 +362,7 @@ class Sequencer:
             if new.all:
                 self._current = asked
                 return self.bandit.position > before
+            read = None
 
     async def _apply(
         self, records: Sequence[Record], names: Mapping[int, str], long: bool = False

@@ -205,9 +205,8 @@ class Bandit:
         config = self.config
         if self.guards.shows_baseline():
             config = msgspec.structs.replace(config, mode="apprentice")
-        asked = Asked(question, digest, at, user, arm)
-        record, made = decide(asked, config, decider, secret)
-        return msgspec.structs.replace(record, state=self.position), made
+        asked = Asked(question, digest, at, user, arm, self.position)
+        return decide(asked, config, decider, secret)
 
     def has_caps(self, question: Question) -> bool:
         """Return whether frequency caps hold for a question."""

@@ -71,6 +71,7 @@ class Asked(NamedTuple):
     at: int
     user: int
     arm: ArmName
+    state: int  # the position whose state it is decided from
 
 
 class Choice(NamedTuple):
@@ -123,6 +124,7 @@ def decide(asked: Asked, config: Config, policies: Policies, secret: bytes) -> t
         costs=np.array(question.costs).tobytes() if question.costs else None,
         price=question.price,
         unaffordable=_places(ids, question.unaffordable),
+        state=asked.state,
     )
     return record, decision
 
