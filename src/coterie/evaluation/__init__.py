@@ -8,17 +8,6 @@ from coterie.evaluation.page import write_evaluation
 from coterie.evaluation.words import as_json
 
 __all__ = [
-    "Estimate",
-    "Evaluation",
-    "Evidence",
-    "Interaction",
-    "InteractionLog",
-    "Result",
-    "Span",
-    "Window",
-    "as_json",
-    "estimate",
-    "evaluate",
-    "open_interactions",
-    "write_evaluation",
-]
+    "Estimate", "Evaluation", "Evidence", "Interaction", "InteractionLog", "Result", "Span", "Window",
+    "as_json", "estimate", "evaluate", "open_interactions", "write_evaluation",
+]  # fmt: skip

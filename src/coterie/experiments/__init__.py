@@ -21,20 +21,6 @@ from coterie.experiments.run.worlds import open_world  # noqa: E402
 from coterie.experiments.study.compare import Comparison, Plan, compare  # noqa: E402
 
 __all__ = [
-    "Comparison",
-    "Plan",
-    "Replay",
-    "Row",
-    "Run",
-    "Spec",
-    "compare",
-    "open_world",
-    "parse_spec",
-    "parse_specs",
-    "play",
-    "read_header",
-    "read_trace",
-    "record",
-    "replay",
-    "write_report",
-]
+    "Comparison", "Plan", "Replay", "Row", "Run", "Spec", "compare", "open_world", "parse_spec",
+    "parse_specs", "play", "read_header", "read_trace", "record", "replay", "write_report",
+]  # fmt: skip
