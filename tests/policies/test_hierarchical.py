@@ -730,3 +730,54 @@ def test_friends_say_much_where_they_are_alike_and_nothing_where_they_are_not() 
         found[alike] = float(declared(policy).many.model.prior.noise[arrays.RHO_])
     assert found[True] > 0.7
     assert abs(found[False]) < 0.3
+
+
+def test_a_step_of_one_variance_is_a_square_root_by_hand() -> None:
+    """Σ = 2, D = 2 and R = 8: the squares are four times what they should be, so Γ = 2·√(8/2) = 4."""
+    found = refit._between(np.array([[2.0]]), np.array([[2.0]]), np.array([[8.0]]))
+    assert found == pytest.approx(np.array([[4.0]]))
+
+
+def test_a_step_solves_its_equation() -> None:
+    rng = np.random.default_rng(3)
+    covariance, known, wanted = (a @ a.T + 0.1 * np.eye(4) for a in rng.normal(size=(3, 4, 4)))
+    found, back = refit._between(covariance, known, wanted), np.linalg.inv(covariance)
+    assert found @ back @ known @ back @ found == pytest.approx(wanted)
+    assert (np.linalg.eigvalsh(found) > 0).all()
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5])
+def test_rare_clicks_of_users_who_do_not_differ_are_learned(seed: int) -> None:
+    """12 items with clicks of 0.2 to 4 %, 300 users: each has 20 payoffs, most of them 0. It lost as much as a random
+    choice when each click was taken for the taste of its user.
+    """
+    rng, n_rounds = np.random.default_rng(seed), 6000
+    table, ids = rng.normal(size=(12, 8)), [f"i{k}" for k in range(12)]
+    clicks = 1 / (1 + np.exp(4.5 - 0.35 * table @ rng.normal(size=8)))
+    policy = Hierarchical(n_features=8, one_hot=True, seed=seed)
+    shown, lost = Candidates(ids, table), 0.0
+    for _ in range(n_rounds):
+        user = f"u{rng.integers(300)}"
+        k = policy.choose(user, shown)
+        policy.learn(user, shown[k], float(rng.random() < clicks[k]))
+        lost += clicks.max() - clicks[k]
+    assert lost < 0.85 * n_rounds * (clicks.max() - clicks.mean())
+
+
+def test_a_fit_that_fails_leaves_the_population_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    rng = np.random.default_rng(6)
+    users, table, payoffs = [f"u{k % 9}" for k in range(90)], rng.normal(size=(90, 2)), rng.normal(size=90)
+    policy = Hierarchical(n_features=2)
+    policy.learn_many(users, table, payoffs)
+    before = policy.variances
+    monkeypatch.setattr(refit, "_between", fails)
+    for k in range(60):
+        policy.learn(users[k], table[k], float(payoffs[k]))
+    assert policy.variances == before
+    monkeypatch.undo()
+    for k in range(60):
+        policy.learn(users[k], table[k], float(payoffs[k]))
+    assert policy.variances != before

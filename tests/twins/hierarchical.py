@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import sqrtm
 
 Floats = NDArray[np.float64]
 PHI = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98]
@@ -53,6 +54,7 @@ class NaivePopulation:
         self.repeats = np.array([4 * math.log(1 - phi) for phi in PHI])
         self.learned, self.phase, self.cursor, self.credit, self.scale = 0, 0, 0, 0.0, 0.0
         self.payoffs: list[float] = []
+        self.errors = [0.0, 0.0]  # of recent estimates: the sum of squares, and how many
         self.seen: list[Floats] = []  # the features of each payoff
         self.passes, self.next_trial, self.tried, self.better = 0, 100, 0, [0.0, 0.0]
         self.visited: list[tuple[Any, Any]] = []
@@ -147,6 +149,16 @@ class NaivePopulation:
         """Return the total weight of n payoffs of a user."""
         return float(sum(self.keep**age for age in range(n)))
 
+    def relative_noise(self, estimate: float) -> float:
+        """Return p·(1 − p) at an estimate as a share of that at the mean, if payoffs have two values."""
+        low, high = min(self.payoffs, default=0.0), max(self.payoffs, default=0.0)
+        if len(set(self.payoffs)) != 2 or self.learned < 3:
+            return 1.0
+        share = (np.mean(self.payoffs) - low) / (high - low)
+        least = min(share, 1 - share) / 2
+        p = np.clip((estimate - low) / (high - low), least, 1 - least)
+        return float(p * (1 - p) / (share * (1 - share)))
+
     def effect(self, item: Hashable) -> tuple[float, float]:
         tau = self.prior.tau
         if item not in self.effects:
@@ -196,9 +208,13 @@ class NaivePopulation:
         doubt_mean = sum(r * r * (z @ np.linalg.inv(G) @ z) for r, G in zip(chance, prior.G, strict=True))
         if not self.learned:  # nothing is known of scales
             own, variance, doubt_mean = payoff, prior.sigma[0, 0], 1 / prior.G[0][0, 0]
-        seen, blur, effect, doubt = payoff, prior.kappa, 0.0, 0.0
+        seen, effect, doubt = payoff, 0.0, 0.0
         if self.ids:
             effect, doubt = self.effect(item)
+        crowd = sum(r * (prior.mean(g) @ x) for g, r in enumerate(prior.share))
+        noisy = 1.0 if self.unit else self.relative_noise(float(crowd) + effect)
+        blur = noisy * prior.kappa
+        if self.ids:
             n, total = self.pairs.get((row, item), (0, 0.0))
             if n:
                 self.repeats += [
@@ -209,7 +225,7 @@ class NaivePopulation:
                 ]
                 told = n * self.phi / (1 - self.phi + n * self.phi)
                 seen = (payoff - told * total / n) / (1 - told)
-                blur = prior.kappa * (1 - self.phi + self.phi * (1 - told)) / (1 - told) ** 2
+                blur = noisy * prior.kappa * (1 - self.phi + self.phi * (1 - told)) / (1 - told) ** 2
             precision, pull = self.effects.get(item, (0.0, 0.0))
             more = 1 / (blur + variance + doubt_mean)
             self.effects[item] = (precision + more, pull + more * (seen - own))
@@ -237,6 +253,8 @@ class NaivePopulation:
                     self.late.append((g, z, float(r / variance), rest))
         self.paid[row] = [(c, y, self.keep * v) for c, y, v in self.paid[row]]
         self.paid[row].append((given, target, prior.kappa / (blur + doubt)))
+        if self.learned:
+            self.errors = [self.errors[0] + (payoff - own - effect) ** 2, self.errors[1] + 1]
         self.payoffs.append(payoff)
         self.seen.append(given[1:])
         self.learned += 1
@@ -308,13 +326,17 @@ class NaivePopulation:
             if taken and trial is not None:
                 self.prior = trial
                 main = beside
+            noise = self.prior.kappa
             self.new_variances(self.prior, main)
+            ratio = noise / self.prior.kappa
+            self.effects = {item: (p * ratio, pull * ratio) for item, (p, pull) in self.effects.items()}
             pull, known = np.sum([told[1 if taken else 0] for told in self.compared], axis=0)
             self.prior.rho = pull / (known + 1)
             if self.trial is not None:
                 self.new_variances(self.trial, beside)
             if self.ids:
                 self.new_effects()
+            self.errors = [0.9 * part for part in self.errors]
         else:
             rows = [row for row, *_ in main]
             facts = [own for _, _, own, _ in main]
@@ -329,25 +351,34 @@ class NaivePopulation:
             self.split()
 
     def new_variances(self, prior: Prior, visits: list[Any]) -> None:
-        """Do one EM step with the expectations of (w − μ)(w − μ)ᵀ, of squared errors, and of the groups' sizes."""
+        """Do one step with the expectations of squared errors and of the groups' sizes, and for the covariance Γ.
+
+        Γ·M·Γ = R: M is the information of all payoffs on the weights, and R the sum of (w − μ)(w − μ)ᵀ.
+        """
         n, k, d = len(visits), len(prior.share), self.d
-        scatter, errors, payoffs, sizes = np.zeros((d, d)), 0.0, 0.0, np.zeros(k)
+        errors, payoffs, sizes = 0.0, 0.0, np.zeros(k)
+        P, start = np.linalg.inv(prior.sigma), self.by_scale(START, START)
+        M, R = WEAK * P, WEAK * start
         for _, (C, m, chance, _), own, means in visits:
             C, m, means = (
                 _padded(C, d - len(C), prior.start),
                 [_long(w, d) for w in m],
                 [_long(w, d) for w in means],
             )
-            scatter += C
+            M = M + P @ (prior.sigma - C) @ P
             for r, w, mu in zip(chance, m, means, strict=True):
-                scatter += r * np.outer(w - mu, w - mu)
+                R = R + r * np.outer(w - mu, w - mu)
             for x, y, v in own:
                 x = _long(x, d)
                 errors += v * (x @ C @ x + sum(r * (y - w @ x) ** 2 for r, w in zip(chance, m, strict=True)))
             payoffs += self.total_weight(len(own))
             sizes += chance
-        prior.sigma = (scatter + WEAK * self.by_scale(START, START)) / (n + WEAK)
+        root = np.real(sqrtm(M))
+        back = np.linalg.inv(root)
+        prior.sigma = back @ np.real(sqrtm(root @ R @ root)) @ back
         prior.kappa = (errors + WEAK * NOISE * self.payoff_variance()) / (payoffs + WEAK)
+        if len(set(self.payoffs)) == 2 and self.errors[1]:
+            prior.kappa = max(prior.kappa, 0.75 * self.errors[0] / self.errors[1])
         prior.start = START * self.payoff_variance()
         prior.share = [(size + 1) / (n + k) for size in sizes]
 

@@ -81,7 +81,7 @@ class Population:
             place,
             np.zeros(4),
             np.zeros((2, d)),
-            np.zeros(2),
+            np.zeros(7),
             np.array([self.keep]),
             self._friends,
         )
@@ -202,7 +202,8 @@ class Population:
             and (model.users.square >= 0).all()
             and (model.effects[:, 0] >= 0).all()
             and (model.seen[1] >= 0).all()
-            and model.paid[1] >= 0
+            and (model.paid[[arrays.SQUARES_, arrays.ERRORS_, arrays.GUESSES_]] >= 0).all()
+            and model.paid[arrays.LOW_] <= model.paid[arrays.HIGH_]
             and model.pace[arrays.SCALE_] >= 0
             and (model.users.gram[:, _diagonal(model.users.moment.shape[1])] >= 0).all()
             and (np.stack([model.prior.noise, model.trial.noise])[:, [0, 2]] >= 1 / MOST_LEARNED).all()

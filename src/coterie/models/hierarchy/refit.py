@@ -1,8 +1,8 @@
 """New parameters of a population, computed at the end of each pass over its users.
 
-Passes alternate: one ends with new variances (an EM step), the next with new means of the groups (generalised least
-squares). Neither lowers the likelihood. A trial with one more group is fitted in the same visits, and is accepted if
-its evidence is better by more than the price of its parameters (BIC).
+Passes alternate: one ends with new variances (an EM and an MM step), the next with new means of the groups
+(generalised least squares). Neither lowers the likelihood. A trial with one more group is fitted in the same visits,
+and is accepted if its evidence is better by more than the price of its parameters (BIC).
 """
 
 import math
@@ -20,6 +20,9 @@ from coterie.models.ranges import MOST_LEARNED
 COLUMNS = 32  # features that can be added to a population
 BROAD_FEATURES = 2.0  # the prior variance that the means of features explain, as a share of the payoffs'
 UNEQUAL = 10.0  # a feature whose spread is so many times the median's, or more, is taken to be in other units
+TWO_VALUED = 0.75  # of the squared errors of estimates are noise at least, if payoffs have two values
+MEMORY = 0.9  # the factor of these squared errors at each fit: they fall as the model learns
+SMALLEST = 1e-12  # of a matrix's largest eigenvalue; smaller ones are rounding
 WEAK = 5.0  # the starting value of a variance counts as so many observations
 TRIAL_FIRST, TRIAL_LAST = 4, 12  # passes after which a trial can be accepted, and after which it ends
 DIRECTIONS = 3  # in which a group is split, one per trial
@@ -36,12 +39,17 @@ def refit_if_due(population: Population, pairs: Any, n_items: int) -> None:
     place[arrays.DUE] = 0
     model = population.model
     before = [array.copy() for array in (*model.prior, *model.trial)]
-    if place[arrays.LEARNED] <= arrays.EARLY or population.model.pace[arrays.SCALE_] == 0:
-        start_again(population, pairs)
-    else:
-        end_pass(population, n_items)
     fitted = (*model.prior, *model.trial)
-    if not all((np.abs(array) <= MOST_LEARNED).all() for array in fitted):
+    sound = True
+    try:
+        if place[arrays.LEARNED] <= arrays.EARLY or population.model.pace[arrays.SCALE_] == 0:
+            start_again(population, pairs)
+        else:
+            end_pass(population, n_items)
+    except np.linalg.LinAlgError:
+        sound, place[arrays.PHASE] = False, 0
+        next_pass(population)
+    if not (sound and all((np.abs(array) <= MOST_LEARNED).all() for array in fitted)):
         for array, old in zip(fitted, before, strict=True):
             array[:] = old  # a pass over numbers of very different size: the next one may succeed
 
@@ -65,7 +73,9 @@ def end_pass(population: Population, n_items: int) -> None:
     on_trial = bool(place[arrays.TRIAL])
     if place[arrays.PHASE] == 0:
         accepted = on_trial and judge(population)
+        noise = float(model.prior.noise[arrays.K_])
         new_variances(population, model.prior, model.trial_sums if accepted else model.sums)
+        model.effects[:] *= noise / model.prior.noise[arrays.K_]  # early payoffs count as later ones do
         if place[arrays.TRIAL]:
             new_variances(population, model.trial, model.trial_sums)
             model.trial.noise[arrays.RHO_] = model.prior.noise[
@@ -73,6 +83,7 @@ def end_pass(population: Population, n_items: int) -> None:
             ]  # `friends.py` uses the latter for both
         if population.ids:
             new_effects(population, n_items)
+        model.paid[[arrays.ERRORS_, arrays.GUESSES_]] *= MEMORY
     else:
         new_means(population, model.prior, model.sums)
         if on_trial:
@@ -116,7 +127,7 @@ def add_features(population: Population, values: Floats) -> None:
 
 def payoff_variance(population: Population) -> float:
     """Return the variance of all payoffs so far; 1 while they are all equal."""
-    squares, learned = population.model.paid[1], population.model.place[arrays.LEARNED]
+    squares, learned = population.model.paid[arrays.SQUARES_], population.model.place[arrays.LEARNED]
     return float(squares / learned) if squares > 0 else 1.0
 
 
@@ -125,7 +136,7 @@ def new_scale(population: Population) -> None:
     model, noise = population.model, population.model.prior.noise
     variance = payoff_variance(population)
     ratio = variance / (model.pace[arrays.SCALE_] or 1.0)
-    if model.paid[1] > 0:
+    if model.paid[arrays.SQUARES_] > 0:
         model.pace[arrays.SCALE_] = variance
     noise[arrays.K_], noise[arrays.TAU_] = arrays.NOISE * variance, arrays.SPREAD * variance
     noise[arrays.START_] = arrays.START * variance
@@ -177,29 +188,68 @@ def _around_mean(population: Population, variances: Floats) -> Floats:
 
 
 def new_variances(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
-    """Compute covariance, noise and the groups' shares from a pass: one step of EM, with a weak prior."""
+    """Compute covariance, noise and the groups' shares from a pass, with a weak prior.
+
+    The new covariance Γ solves Γ·M·Γ = Q. M is the information of all users' payoffs on their weights, and Q the sum
+    of the squares of the weights that were found: a step of an MM algorithm (Zhou et al. 2019). Like EM it never
+    lowers the likelihood, but it does not need more steps where users have few payoffs each.
+    """
     d, k, kept = population.n_used, int(prior.groups[0]), population.model.kept
     errors, payoffs, _, users, pull, known = sums.total + kept.total
-    weak = WEAK * start_covariance(population)
-    total = _scatter(population, prior, sums) + (kept.pools[0] + kept.scatter)[:d, :d] + weak
-    prior.covariance[:d, :d] = total / (users + WEAK)
+    # Of users who were dropped, only C + Σ r (m − mean)(m − mean)ᵀ is kept, under the prior of that time. It counts
+    # as in EM, and so does the weak prior.
+    covariance, weight = prior.covariance[:d, :d], kept.total[3] + WEAK
+    known_by, found_in = _scatter(population, prior, sums)
+    prior.covariance[:d, :d] = _between(
+        covariance,
+        known_by + weight * covariance,
+        found_in + (kept.pools[0] + kept.scatter)[:d, :d] + WEAK * start_covariance(population),
+    )
     if not population.unit:
         prior.precision[:d, :d] = _inverse(prior.covariance[:d, :d])
     variance = payoff_variance(population)
-    prior.noise[arrays.K_] = (errors + WEAK * arrays.NOISE * variance) / (payoffs + WEAK)
+    found = (errors + WEAK * arrays.NOISE * variance) / (payoffs + WEAK)
+    prior.noise[arrays.K_] = max(found, least_noise(population))
     prior.noise[arrays.START_] = arrays.START * variance
     prior.share[:k] = (sums.weight[:k] + kept.weight[:k] + 1) / (users + k)
     prior.noise[arrays.RHO_] = pull / (known + 1)
 
 
-def _scatter(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> Floats:
-    """Return the sum of the users' C + Σ r (m − mean)(m − mean)ᵀ from a pass; over items it has summed W alone."""
+def least_noise(population: Population) -> float:
+    """Return the least noise of payoffs with two values, such as clicks; 0 if there are others.
+
+    Where users have few payoffs each, these cannot tell whether a rare click is noise or taste. It is noise until
+    estimates can tell clicks in advance.
+    """
+    paid = population.model.paid
+    if paid[arrays.BETWEEN_] or not paid[arrays.GUESSES_]:
+        return 0.0
+    return float(TWO_VALUED * paid[arrays.ERRORS_] / paid[arrays.GUESSES_])
+
+
+def _scatter(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> tuple[Floats, Floats]:
+    """Return two sums over the users of a pass: covariance − C, and Σ r (m − mean)(m − mean)ᵀ."""
     d = population.n_used
+    covariance, pools, scatter = prior.covariance[:d, :d], sums.pools[0, :d, :d], sums.scatter[:d, :d]
     if not population.unit:
-        return np.asarray(sums.pools[0] + sums.scatter)[:d, :d]
-    covariance = prior.covariance[:d, :d]
-    found = sums.total[3] * covariance - covariance @ sums.pools[0, :d, :d] @ covariance
-    return np.asarray((found + found.T) / 2)
+        return sums.total[3] * covariance - pools, scatter
+    return covariance @ pools @ covariance, covariance @ scatter @ covariance
+
+
+def _between(covariance: Floats, known: Floats, found: Floats) -> Floats:
+    """Return Γ with Γ·M·Γ = `found`, where `known` = covariance·M·covariance; both are positive definite."""
+    root, back = _powers(covariance)
+    half, unhalf = _powers(back @ known @ back)
+    inner, _ = _powers(half @ back @ found @ back @ half)
+    made = root @ unhalf @ inner @ unhalf @ root
+    return np.asarray((made + made.T) / 2)
+
+
+def _powers(matrix: Floats) -> tuple[Floats, Floats]:
+    """Return the square root of a symmetric, positive definite matrix, and the inverse of this root."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    roots = np.sqrt(np.maximum(values, SMALLEST * values[-1]))
+    return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
 
 
 def new_means(population: Population, prior: arrays.Prior, sums: arrays.Sums) -> None:
@@ -211,7 +261,9 @@ def new_means(population: Population, prior: arrays.Prior, sums: arrays.Sums) ->
         known += model.kept_known[g, :d, :d] + broad
         doubt = _inverse((known + known.T) / 2)
         prior.doubt[g, :d, :d] = doubt
-        prior.means[g, :d] = doubt @ (pulls + model.kept_pulls[g, :d] + broad[:, 0] * model.paid[0])
+        prior.means[g, :d] = doubt @ (
+            pulls + model.kept_pulls[g, :d] + broad[:, 0] * model.paid[arrays.MEAN_]
+        )
     if population.unit:
         new_spread(population, prior)
 
@@ -338,7 +390,8 @@ def keep_sums(population: Population, row: int, pairs: Any) -> None:
         if end == 0:
             counted = own._replace(pools=np.zeros_like(own.pools), scatter=np.zeros_like(own.scatter))
             d = population.n_used
-            counted.scatter[:d, :d] = _scatter(population, model.prior, own)
+            known_by, found_in = _scatter(population, model.prior, own)
+            counted.scatter[:d, :d] = own.total[3] * model.prior.covariance[:d, :d] - known_by + found_in
             for sums, more in zip(model.kept, counted, strict=True):
                 sums += more
         for g in range(end * population.n_groups):

@@ -91,7 +91,7 @@ class Model(NamedTuple):
     place: Ints  # see the names below
     pace: Floats  # visits due, the payoffs' variance in use, Σ and Σ² of the trial's gains in prediction
     seen: Floats  # (2, D) the mean of each feature over the payoffs, and its sum of squares around it
-    paid: Floats  # (2,) the same of the payoffs
+    paid: Floats  # the payoffs, see the names below
     keep: Floats  # (1,) the factor of a user's old payoffs at each new one: 1 if nothing is forgotten
     friends: Table  # of each user's row, the friends' rows as `item` and their weights as `tally`
 
@@ -100,6 +100,9 @@ class Model(NamedTuple):
 USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS, ITEMS = range(13)
 # Entries of `noise`.
 K_, PHI_, TAU_, EPSILON_, START_, RHO_ = range(6)
+# Entries of `paid`: the payoffs' mean and sum of squares around it, the smallest and the largest, 1 if there was
+# another between them, and the squared errors of recent estimates and their number.
+MEAN_, SQUARES_, LOW_, HIGH_, BETWEEN_, ERRORS_, GUESSES_ = range(7)
 # Entries of `pace`.
 VISITS_, SCALE_, GAINS_, GAINS2_ = range(4)
 

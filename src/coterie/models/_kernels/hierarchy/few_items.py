@@ -285,7 +285,7 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
                     model.sums.late[g, places[i], places[k]] += factor * values[k]
     model.users.square[row] = model.keep[0] * model.users.square[row] + payoff * payoff
     model.users.times[row] += 1
-    observe(model, np.empty(0), payoff)
+    observe(model, np.empty(0), payoff, own)
 
 
 @inner
@@ -306,7 +306,7 @@ def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> Non
     """Add one user to the sums of a pass."""
     known = item_posterior(model, prior, pairs, row)
     m, groups, kappa = len(known.items), prior.groups[0], prior.noise[arrays.K_]
-    part = np.empty((m, m))
+    part, pulled = np.empty((m, m)), np.zeros((m, m))
     for g in range(groups):
         sums.weight[g] += known.chance[g]
     if model.place[arrays.PHASE] == 1:
@@ -329,10 +329,11 @@ def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> Non
             weight, pull = known.chance[g], known.pulls[g, i]
             left += weight * share * share * pull * pull
             for k in range(m):
-                part[i, k] -= weight * pull * known.pulls[g, k]
+                pulled[i, k] += weight * pull * known.pulls[g, k]
         average = known.average[i] + mean_payoff(known.shift, known.items[i])
         errors += known.tally[i] * (left - average * average)
     _add_items(sums.pools[0], known.items, part)
+    _add_items(sums.scatter, known.items, pulled)
     payoffs = total_weight(float(model.users.times[row]), model.keep[0])
     sums.total[0] += errors
     sums.total[1] += payoffs

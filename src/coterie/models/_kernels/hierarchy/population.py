@@ -16,6 +16,7 @@ from coterie.models._kernels.hierarchy.posterior import (
     observe,
     posterior,
     prepare,
+    relative_noise,
     write_x,
 )
 from coterie.models._kernels.jit import inner, jit
@@ -176,6 +177,12 @@ def learn(
     seen, blur, effect, doubt = payoff, kappa, 0.0, 0.0
     if ids and item >= 0:
         effect, doubt = item_effect(model, item)
+    crowd = 0.0
+    for g in range(groups):
+        crowd += prior.share[g] * dot(prior.means[g], x, d)
+    noisy = relative_noise(model, crowd + effect)
+    blur *= noisy
+    if ids and item >= 0:
         entry = find_pair(pairs, row, item)
         if entry >= 0:
             tally = float(pairs.tally[entry])
@@ -184,7 +191,7 @@ def learn(
             known = tally * phi / (1.0 - phi + tally * phi)
             rest = 1.0 - known
             seen = (payoff - known * before) / rest
-            blur = kappa * (1.0 - phi + phi * rest) / (rest * rest)
+            blur = noisy * kappa * (1.0 - phi + phi * rest) / (rest * rest)
         place[arrays.ITEMS] += model.effects[item, 0] == 0.0
         precision = 1.0 / (blur + own_variance + mean_doubt)
         model.effects[item, 0] += precision
@@ -224,7 +231,7 @@ def learn(
     add_packed(users.gram[row], d, value, x)
     for i in range(d):
         users.moment[row, i] += value * target * x[i]
-    observe(model, x, payoff)
+    observe(model, x, payoff, own + effect)
     users.square[row] += value * target * target
     users.times[row] += 1
 
