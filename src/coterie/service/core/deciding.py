@@ -36,7 +36,7 @@ class Candidates(NamedTuple):
         """Return one of the actions that are not excluded, as it is shown."""
         name, encoded = self.ids[self.open_to[k]], self.encoded
         if encoded is None:
-            return shown(name, None, self.around)
+            return shown(name, None, self.around) if self.around else ShownAction(name)
         return ShownAction.of(name, encoded, k, self.featured)
 
 
