@@ -298,6 +298,19 @@ def test_a_challenger_that_comes_after_the_log_was_deleted_learns_what_waits(tmp
     with_coordinator(settings_of(tmp_path / "log.db"), work, Clock())
 
 
+def test_what_only_the_challenger_cannot_learn_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bandit(challenger=LINUCB)
+    decide(made, ask("e"))
+
+    def refuse(*_: Any) -> int:
+        raise ValueError("too large")
+
+    assert made.challenger is not None
+    monkeypatch.setattr(made.challenger, "learn", refuse)
+    assert made.reward("e", 1.0, START) == "applied"
+    assert (made.skipped, made.policies.learned) == (0, 1)
+
+
 def test_a_log_without_a_trial_says_nothing_of_arms() -> None:
     made = bandit()
     for k in range(3):

@@ -36,7 +36,7 @@ from coterie.data.logs.records import (
     request_of,
 )
 from coterie.data.logs.rules import Config
-from coterie.errors import FileError, UnavailableError
+from coterie.errors import UnavailableError
 from coterie.policies import Decision
 from coterie.policies.cab import Engine
 from coterie.service.core.budget import Spending, is_tight, with_budget
@@ -50,9 +50,9 @@ from coterie.service.core.names import Names
 from coterie.service.core.policies import Policies
 from coterie.service.core.policy_config import check_config, same_model, takes_friends
 from coterie.service.core.question import Question
-from coterie.service.core.remembered import Remembered, User
+from coterie.service.core.remembered import Remembered, User, event_of
 from coterie.service.core.statistics import Statistics
-from coterie.service.core.waits import DEFERRED, IN_MEMORY, REWARDED, WAITING, Wait
+from coterie.service.core.waits import DEFERRED, WAITING, Wait
 from coterie.service.logs import log
 from coterie.service.trial.assignment import (
     NAMES,
@@ -67,12 +67,6 @@ from coterie.service.trial.lift import Sums, Trial
 
 SECRET = 48  # bytes
 PASSED_ON = (MemoryError, UnavailableError)  # not the same in every process that applies the record
-STATES: dict[int, State] = {
-    WAITING: "waiting",
-    DEFERRED: "deferred",
-    REWARDED: "rewarded",
-    IN_MEMORY: "closed",
-}
 
 
 class Log(Protocol):
@@ -311,7 +305,7 @@ class Bandit:
         record = self.decision(position)
         if record is None or record.event != event or record.user in self.forgotten:
             return None
-        return self._whole(record, position, self.remembered.waits.get(position))
+        return event_of(record, position, self.remembered.waits.get(position))
 
     def forget(self, user: str, at: int) -> int | None:
         """Drop a user from the model at once; returns the number to scrub from the log, or None."""
@@ -457,10 +451,8 @@ class Bandit:
             for number in record.users:
                 self._see(number, record.at)
             if self.fixed is None:  # a bandit that relearns has another model than the file
-                try:
+                with self._skipping("its model", self.policies):
                     self.policies.restore(record)
-                except FileError as error:
-                    self._skip("its model", error)
         else:
             for model in self.models:
                 model.clear()
@@ -507,7 +499,7 @@ class Bandit:
     def _load(self, wait: Wait) -> Event | None:
         """Return an event that is not in memory, as its decision and its wait say."""
         record = self.decision(wait.position)
-        return None if record is None else self._whole(record, wait.position, wait)
+        return None if record is None else event_of(record, wait.position, wait)
 
     def decision(self, position: int) -> Rank | None:
         """Return the decision at a position, if the log has it, or if it is about to be handed to the log."""
@@ -520,14 +512,6 @@ class Bandit:
     def locate(self, event: str) -> int | None:
         """Return where the decision of an event is in the log."""
         return None if self.log is None else self.log.locate(event)
-
-    def _whole(self, record: Rank, position: int, wait: Wait | None) -> Event:
-        event = Event.of(record, position)
-        event.state = "closed" if wait is None else STATES[wait.state]
-        if wait is not None and wait.partial is not None:
-            event.value, event.counted = wait.partial.value, wait.partial.counted
-            event.rewards = wait.partial.rewards
-        return event
 
     def _end(self, wait: Wait, at: int) -> None:
         """Learn what an event earned whose wait is over."""
@@ -542,7 +526,7 @@ class Bandit:
     def _apply_reward(self, record: Reward) -> Outcome:
         """Learn a reward, if it is in time and the first of its name, by the order of the log."""
         event = self._recall(record)
-        if event is None:  # its wait is over; or a challenger does not know it, because its log began later
+        if event is None:  # its wait is over, or the log no longer has its decision
             return cast(Outcome, record.outcome)
         outcome = event.outcome(record.name)
         if outcome != "applied":
@@ -587,7 +571,7 @@ class Bandit:
         pairs = zip(record.friends, record.weights, strict=True)
         friends = {number: weight for number, weight in pairs if number in self.users}
         for model in self.models:
-            with self._skipping(f"the friends of user {record.user}"):
+            with self._skipping(f"the friends of user {record.user}", model):
                 model.befriend(record.user, friends)
 
     def _apply_configure(self, record: Configure) -> None:
@@ -668,25 +652,21 @@ class Bandit:
         if self.config.mode == "logging-only" or user not in self.users:
             return 0  # a user who was evicted while the event waited stays so
         for model in self.models:
-            with self._skipping(what):
+            with self._skipping(what, model):
                 changed = model.learn(user, action, value)
                 updates += changed if model is self.policies else 0
         return updates
 
     @contextmanager
-    def _skipping(self, what: str) -> Iterator[None]:
-        """Pass over what a policy cannot learn: it must not end the service, nor its next start."""
+    def _skipping(self, what: str, model: Policies) -> Iterator[None]:
+        """Pass over what policies cannot learn, as a replay does: it must not end the service, nor its next start."""
         try:
             yield
         except PASSED_ON:
             raise
         except Exception as error:
-            self._skip(what, error)
-
-    def _skip(self, what: str, error: Exception) -> None:
-        """Count and log what cannot be learned; a replay skips the same."""
-        self.skipped += 1
-        log.error(f"log record {self.position}: {what} was not learned: {error}")
+            self.skipped += model is self.policies
+            log.error(f"log record {self.position}: {what} was not learned: {error}")
 
     def _see(self, number: int, at: int) -> User:
         """Return the user, now the last to be dropped; a new one may take the place of the first."""

@@ -7,15 +7,17 @@ from typing import final
 import msgspec
 from msgspec import Struct
 
+from coterie.data.logs.records import Rank
 from coterie.models.parts import Blocks
 from coterie.service.core.caps import Looks
 from coterie.service.core.events import Event, State
-from coterie.service.core.waits import DEFERRED, NAME, REWARDED, WAITING, Partial, Waits
+from coterie.service.core.waits import DEFERRED, NAME, REWARDED, WAITING, Partial, Wait, Waits
 
 USERS = 1 << 11  # numbers of one block
 EVENTS = 1 << 9  # positions of one block
 WHOLE = 800  # bytes of an event in memory, without its features and names
 STATES: dict[State, int] = {"waiting": WAITING, "deferred": DEFERRED, "rewarded": REWARDED}
+NAMES = {number: state for state, number in STATES.items()}
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -245,6 +247,16 @@ class Remembered:
 
     def _encode_events(self, block: int) -> bytes:
         return _encoder.encode(self._rows.get(block, []))
+
+
+def event_of(record: Rank, position: int, wait: Wait | None) -> Event:
+    """Return the event of a decision that is not in memory, as its wait says; without one its wait is over."""
+    event = Event.of(record, position)
+    event.state = "closed" if wait is None else NAMES.get(wait.state, "closed")
+    if wait is not None and wait.partial is not None:
+        event.value, event.counted = wait.partial.value, wait.partial.counted
+        event.rewards = wait.partial.rewards
+    return event
 
 
 def size_of(event: Event) -> int:
