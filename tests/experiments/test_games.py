@@ -61,7 +61,9 @@ def test_who_cannot_play_is_named_with_the_reason() -> None:
 
 def test_who_sees_features_or_ids_plays_with_each() -> None:
     """Hierarchical sees both at once, HierTS takes vectors only; the other rivals play twice."""
-    place: Any = SimpleNamespace(n_features=3, one_hot=False, has_ids=True, parameters=dict)
+    place: Any = SimpleNamespace(
+        n_features=3, one_hot=False, has_ids=True, has_contexts=False, parameters=dict
+    )
     able, _ = players(parse_specs("hierarchical,cab,linucb-single,hier-ts,random"), place)
     seen = {spec.text: Run.of(spec, place, 0, 1).items for spec in able}
     assert seen == {

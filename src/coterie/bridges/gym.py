@@ -114,7 +114,7 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         earned = float(now.payoffs[action])
         kept = earned == earned
         outcome: dict[str, Any] = {"kept": kept}
-        if not getattr(self.place, "is_log", False):
+        if not self.place.is_log:
             outcome |= {"expected": float(now.expected[action]), "best": float(now.expected.max())}
         self._left -= 1
         self._round = then = next(self._rounds, now)

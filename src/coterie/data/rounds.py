@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,16 @@ def rounds_of(batch: Batch) -> Iterator[Round]:
             payoffs = np.full(len(row), np.nan)
             payoffs[batch.served[t]] = batch.payoffs[t]
         yield Round(user, contexts, payoffs, payoffs)
+
+
+class Traits:
+    """What only some worlds, datasets and logs are or have."""
+
+    is_log: ClassVar[bool] = False  # only the payoffs of shown items are known
+    has_ids: ClassVar[bool] = False  # items have ids besides their features
+    has_contexts: ClassVar[bool] = False  # actions have a context
+    is_anonymous: ClassVar[bool] = False  # nobody knows who comes
+    notes: Sequence[str] = ()  # remarks for readers of results
 
 
 class BlockSource(ABC):

@@ -72,7 +72,7 @@ def compare(
     place = open_world(world)
     longest = getattr(place, "n_rounds", None)  # a log ends, a world does not
     n_rounds = longest or N_ROUNDS if rounds is None else min(rounds, longest or rounds)
-    usual = LOG_RUNS if getattr(place, "is_log", False) else N_RUNS
+    usual = LOG_RUNS if place.is_log else N_RUNS
     plan = Plan(world, place, parse_specs(policies), n_rounds, usual if runs is None else runs, seed, out)
     notes = Console(stderr=True)
     log = open_mlflow(mlflow)

@@ -127,7 +127,9 @@ def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]
         if KINDS[spec.name].takes_names and spec.items is None:
             return make_policy(spec.name, {"seed": seed} | spec.parameters)
         n_features = DIMENSIONS if log.has_features else None
-        items = SimpleNamespace(n_features=n_features, one_hot=not log.has_features, has_ids=True)
+        items = SimpleNamespace(
+            n_features=n_features, one_hot=not log.has_features, has_ids=True, has_contexts=False
+        )
         view = spec.view(items)
         return make_policy(spec.name, spec.complete(view=view, n_features=n_features, seed=seed))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats, Ints
 from coterie.data.files import check_choice
 from coterie.data.logs.lists import DRAWS, draw_lists
-from coterie.data.rounds import BlockSource
+from coterie.data.rounds import BlockSource, Traits
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
@@ -31,7 +31,7 @@ class Records(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Logged(BlockSource):
+class Logged(Traits, BlockSource):
     """A log with candidate lists: one round per record."""
 
     name: str

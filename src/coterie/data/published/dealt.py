@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.data.files import check_fingerprint, data_folder
-from coterie.data.rounds import BlockSource
+from coterie.data.rounds import BlockSource, Traits
 from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
@@ -23,7 +23,7 @@ STEP = 250  # rounds in a block
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealt(BlockSource):
+class Dealt(Traits, BlockSource):
     """A published dataset. Its content has `items`, a `fingerprint`, and, if rounds are given, their `users`."""
 
     name: str
@@ -36,7 +36,6 @@ class Dealt(BlockSource):
     settings: ClassVar[tuple[str, ...]] = ()  # the fields that the rounds depend on, besides the files
     one_hot: ClassVar[bool] = False
     has_ids: ClassVar[bool] = True
-    is_log: ClassVar[bool] = False
     every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
 
     def __post_init__(self) -> None:

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.rounds import Round
+from coterie.data.rounds import Round, Traits
 from coterie.data.worlds.population import POPULARITIES, WorldUsers, is_whole
 from coterie.errors import ContextError, ParameterError
 from coterie.models.actions import ActionLike, Actions
 
 
 @dataclass(frozen=True, kw_only=True)
-class World(ABC):
+class World(Traits, ABC):
     """Users, items in families, and payoffs that keep the paper's γ-gap assumption (Section 2).
 
     paper        here

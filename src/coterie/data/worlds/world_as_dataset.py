@@ -6,7 +6,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar, final
 
-from coterie.data.rounds import Round
+from coterie.data.rounds import Round, Traits
 from coterie.data.worlds.world import World, check_count
 
 N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
@@ -14,14 +14,13 @@ N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
 
 @final
 @dataclass(frozen=True)
-class Stage:
+class Stage(Traits):
     """The first rounds of a world, with the attributes of a dataset."""
 
     name: str
     world: World
     n_rounds: int = N_ROUNDS
 
-    is_log: ClassVar[bool] = False
     provenance: ClassVar[str] = "generated world"
 
     def __post_init__(self) -> None:

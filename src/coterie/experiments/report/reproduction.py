@@ -74,7 +74,7 @@ def lead(evidence: Reproduced) -> str:
 def warnings(evidence: Reproduced) -> list[str]:
     """Return what a reader must know before using the results."""
     protocol = evidence.protocol
-    notes = list(getattr(protocol.data, "notes", ()))
+    notes = list(protocol.data.notes)
     if protocol.name == "delicious" and protocol.data.provenance == "real, partial":
         notes.append(
             "The Delicious files used are a partial reconstruction: 97,351 of the 104,799 bookmarks, tags without "

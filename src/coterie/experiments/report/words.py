@@ -221,7 +221,7 @@ def setting(comparison: Comparison) -> str:
             f"is offered what the log showed that user, among {world.n_candidates - 1} other items. The log tells "
             "only what the shown item paid, so a round counts only if the program picks that very item. What "
             "matters in the end is the average payoff of the rounds that count."
-            + "".join(f" {note}" for note in getattr(world, "notes", ()))
+            + "".join(f" {note}" for note in world.notes)
         )
     if hasattr(world, "about"):
         return str(world.about)

@@ -89,7 +89,7 @@ class Run:
 
         A model per user is then a model of everybody, not of nobody.
         """
-        alone = getattr(world, "is_anonymous", False) and self.items != "names"
+        alone = world.is_anonymous and self.items != "names"
         return [EVERYBODY] * len(users) if alone else users
 
     def make_world(self) -> Source:

@@ -114,8 +114,8 @@ class Spec:
         ids as unit vectors if there are few.
         """
         has_features = world.n_features is not None
-        has_ids = bool(world.one_hot or getattr(world, "has_ids", False))
-        has_names = getattr(world, "has_contexts", False)
+        has_ids = bool(world.one_hot or world.has_ids)
+        has_names = world.has_contexts
         is_few = not has_features and 0 < (getattr(world, "n_items", None) or 0) <= FEW
         there = (has_features, has_ids, has_features and has_ids, has_names, is_few)
         known = [v for v, has in zip(VIEWS, there, strict=True) if has]

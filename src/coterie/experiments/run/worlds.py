@@ -17,6 +17,10 @@ class Source(Protocol):
     """A source of rounds. Synthetic worlds have more methods; callers check with `hasattr`."""
 
     @property
+    def is_log(self) -> bool:
+        """Whether only the payoffs of shown items are known; `Traits` has this and more."""
+
+    @property
     def one_hot(self) -> bool:
         """Whether items have ids only, without features."""
 

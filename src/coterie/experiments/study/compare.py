@@ -66,7 +66,7 @@ class Plan:
     @property
     def is_log(self) -> bool:
         """Whether only the payoffs of shown items are known."""
-        return bool(getattr(self.world, "is_log", False))
+        return bool(self.world.is_log)
 
     @property
     def seeds(self) -> list[int]:

@@ -103,8 +103,8 @@ def players(
     able, why_not = list[Spec](), dict.fromkeys(too_slow, SLOW)
     known = {} if hasattr(place, FRIENDS) else NO_FRIENDS
     specs = [spec for spec in specs if spec.text.split(":")[0] not in too_slow]
-    has_both = place.n_features is not None and getattr(place, "has_ids", False)
-    has_both = has_both and not getattr(place, "has_contexts", False)  # there, ids say nothing of the example
+    has_both = place.n_features is not None and place.has_ids
+    has_both = has_both and not place.has_contexts  # there, ids say nothing of the example
     also = [parse_spec(f"{spec.text}:items=ids") for spec in specs if has_both and spec.text in EITHER]
     if hasattr(place, FRIENDS):
         views = ("items=features", f"items=features:{FRIENDS}={FRIENDS}")

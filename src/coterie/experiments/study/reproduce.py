@@ -148,7 +148,7 @@ def numbers(evidence: Reproduced) -> dict[str, Any]:
     return {
         "dataset": protocol.name,
         "statistics": statistics(evidence),
-        "notes": list(getattr(protocol.data, "notes", ())),
+        "notes": list(protocol.data.notes),
         "quick": protocol.quick,
         "left_out": protocol.left_out(),
         "not_played": dict(protocol.not_played),
