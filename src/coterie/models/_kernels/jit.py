@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from numba import njit
+from numba import njit, types
 from numba.core.caching import NullCache
 
 from coterie.models._kernels.beside import MOST, alone, run_in_python_first
@@ -43,8 +43,12 @@ def jit(function: Compiled, most: float = MOST, **options: Any) -> Compiled:
     if compiled is function:  # NUMBA_DISABLE_JIT=1: the loops run in Python, for coverage or a debugger
         return function
     nested: Any = njit(pipeline_class=NESTED, no_cpython_wrapper=True, **options)(function)
-    # What Numba asks when it compiles a call of this function.
-    compiled.get_call_template, compiled.get_overload = nested.get_call_template, nested.get_overload
+
+    def called(kinds: Any, keywords: Any) -> Any:
+        """Return the signature of a call in compiled code. A number in the code is a number like any other."""
+        return nested.get_call_template(tuple(map(types.unliteral, kinds)), keywords)
+
+    compiled.get_call_template, compiled.get_overload = called, nested.get_overload  # Numba asks these
     try:
         _keep(compiled, "outer")
         _keep(nested, "nested")

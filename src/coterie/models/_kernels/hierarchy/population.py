@@ -67,7 +67,9 @@ def view_with(
     flat, flat_spread = lay_out(lines, 1 + groups, d), lay_out(spread, d, d)
     flat_precision, flat_doubt = lay_out(prior.precision, d, d), np.empty((groups, d * d))
     for g in range(groups):
-        flat_doubt[g] = lay_out(prior.doubt[g], d, d)
+        doubt_laid_out = lay_out(prior.doubt[g], d, d)
+        for i in range(d * d):
+            flat_doubt[g, i] = doubt_laid_out[i]
     x, turned, weighed = np.zeros((1, d, PANEL)), np.empty((1, d, PANEL)), np.empty((1, d, PANEL))
     doubted, found = np.empty((d, PANEL)), np.empty((1 + groups, PANEL))
     variances, doubts, shared = np.empty(PANEL), np.empty(PANEL), np.empty(PANEL)
@@ -239,8 +241,10 @@ def learn(
 @inner
 def fade(users: Users, row: int, keep: float) -> None:
     """Reduce the weight of a user's payoffs."""
-    users.gram[row] *= keep
-    users.moment[row] *= keep
+    for at in range(users.gram.shape[1]):
+        users.gram[row, at] *= keep
+    for i in range(users.moment.shape[1]):
+        users.moment[row, i] *= keep
     users.square[row] *= keep
 
 
