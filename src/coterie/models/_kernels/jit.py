@@ -97,6 +97,3 @@ def step(function: Compiled) -> Compiled:
 def at_once(function: Compiled) -> Compiled:
     """Compile a loop over many rounds before its first call: Python would take longer."""
     return jit(function, NEVER)
-
-
-inner = jit  # for functions that only compiled code calls

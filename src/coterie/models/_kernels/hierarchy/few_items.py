@@ -24,7 +24,7 @@ from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.arrays import RHO_, Model, Prior, Sums
 from coterie.models._kernels.hierarchy.friends import has_friends, mean_of_all
 from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, observe, total_weight
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.spd import add_outer, dot, invert, times
 
@@ -43,7 +43,7 @@ class ItemPosterior(NamedTuple):
     evidence: Floats  # (1,) the log likelihood of the averages
 
 
-@inner
+@jit
 def covary(matrix: Floats, i: int, k: int) -> float:
     """Return x_i · matrix · x_k; -1 is an item without payoffs."""
     total = matrix[0, 0]
@@ -56,7 +56,7 @@ def covary(matrix: Floats, i: int, k: int) -> float:
     return float(total)
 
 
-@inner
+@jit
 def covary_items(matrix: Floats, items: Ints, out: Floats) -> None:
     """Write A · matrix · Aᵀ."""
     for i in range(len(items)):
@@ -64,13 +64,13 @@ def covary_items(matrix: Floats, items: Ints, out: Floats) -> None:
             out[i, k] = out[k, i] = covary(matrix, items[i], items[k])
 
 
-@inner
+@jit
 def mean_payoff(means: Floats, item: int) -> float:
     """Return the mean payoff of an item in a group."""
     return float(means[0] + (means[1 + item] if item >= 0 else 0.0))
 
 
-@inner
+@jit
 def write_deviation(model: Model, pairs: Pairs, row: int, out: Floats) -> None:
     """Write v of a user with friends."""
     friends, prior, d = model.friends, model.prior, model.place[arrays.USED]
@@ -99,7 +99,7 @@ def write_deviation(model: Model, pairs: Pairs, row: int, out: Floats) -> None:
             out[k] += (prior.covariance[k, 0] + prior.covariance[k, 1 + items[i]]) * pulls[i]
 
 
-@inner
+@jit
 def item_posterior(model: Model, prior: Prior, pairs: Pairs, row: int) -> ItemPosterior:
     """Return a user's posterior; row -1 is a user without payoffs. Friends count as in the model that decides."""
     m, groups, kappa = 0, prior.groups[0], prior.noise[arrays.K_]
@@ -138,7 +138,7 @@ def item_posterior(model: Model, prior: Prior, pairs: Pairs, row: int) -> ItemPo
     )
 
 
-@inner
+@jit
 def condition(prior: Prior, known: ItemPosterior, item: int, crossed: Floats, reach: Floats) -> float:
     """Write an item's covariance with the user's items, and their regression weights; return the variance left."""
     m = len(known.items)
@@ -148,7 +148,7 @@ def condition(prior: Prior, known: ItemPosterior, item: int, crossed: Floats, re
     return max(covary(prior.covariance, item, item) - dot(crossed, reach, m), 0.0)
 
 
-@inner
+@jit
 def mean_weights(known: ItemPosterior, item: int, reach: Floats, out: Floats, places: Ints) -> int:
     """Write x − Σ reach·x_i, the weights of the population's mean in an estimate; return the number of nonzeros."""
     m, n = len(known.items), 1
@@ -169,7 +169,7 @@ def mean_weights(known: ItemPosterior, item: int, reach: Floats, out: Floats, pl
     return n
 
 
-@inner
+@jit
 def view_with(
     prior: Prior, known: ItemPosterior, used: int, numbers: Ints, which: Ints, parts: Floats
 ) -> None:
@@ -217,7 +217,7 @@ def view(model: Model, pairs: Pairs, row: int, numbers: Ints, which: Ints, parts
     return known.chance
 
 
-@inner
+@jit
 def add_item(model: Model, item: int) -> None:
     """Add an item to x; users who were dropped have no data on it."""
     place = model.place
@@ -229,7 +229,7 @@ def add_item(model: Model, item: int) -> None:
         place[arrays.USED] += 1
 
 
-@inner
+@jit
 def start_item(prior: Prior, i: int) -> None:
     """Set the variances of a new item, at place i of x."""
     prior.covariance[i, i] = prior.noise[arrays.START_]
@@ -237,7 +237,7 @@ def start_item(prior: Prior, i: int) -> None:
         prior.doubt[g, i, i] = prior.noise[arrays.TAU_]
 
 
-@inner
+@jit
 def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known: ItemPosterior) -> None:
     """Learn a payoff. The caller updates the pair's count and sum afterwards."""
     prior, place = model.prior, model.place
@@ -288,7 +288,7 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
     observe(model, np.empty(0), payoff, own)
 
 
-@inner
+@jit
 def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: float, own: float) -> None:
     """Add the trial's gain in squared error over the prediction `own` of a payoff."""
     known = item_posterior(model, model.trial, pairs, row)
@@ -301,7 +301,7 @@ def _compare_trial(model: Model, pairs: Pairs, row: int, item: int, payoff: floa
     add_gain(model, payoff, own, other)
 
 
-@inner
+@jit
 def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> None:
     """Add one user to the sums of a pass."""
     known = item_posterior(model, prior, pairs, row)
@@ -343,7 +343,7 @@ def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> Non
         _compare_with_friends(model, prior, sums, known)
 
 
-@inner
+@jit
 def _compare_with_friends(model: Model, prior: Prior, sums: Sums, known: ItemPosterior) -> None:
     """Add what a user says of ρ: the regression of the averages on v, weighted by information."""
     m, pull = len(known.items), 0.0
@@ -358,7 +358,7 @@ def _compare_with_friends(model: Model, prior: Prior, sums: Sums, known: ItemPos
     sums.total[5] += precision
 
 
-@inner
+@jit
 def _add_items(out: Floats, items: Ints, part: Floats) -> None:
     """Add Aᵀ · part · A, for a symmetric part."""
     for i in range(len(items)):

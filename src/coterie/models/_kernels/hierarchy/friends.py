@@ -12,17 +12,17 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy.arrays import K_, Model
-from coterie.models._kernels.jit import inner
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.spd import dot, invert, times
 
 
-@inner
+@jit
 def has_friends(model: Model, row: int) -> bool:
     """Return whether a user has friends."""
     return 0 <= row < len(model.friends.head) and model.friends.head[row] >= 0
 
 
-@inner
+@jit
 def mean_of_all(model: Model, d: int) -> Floats:
     """Return the mean of all groups."""
     prior, mean = model.prior, np.zeros(d)
@@ -32,7 +32,7 @@ def mean_of_all(model: Model, d: int) -> Floats:
     return mean
 
 
-@inner
+@jit
 def write_deviation(model: Model, row: int, d: int, out: Floats) -> None:
     """Write v of a user with friends."""
     friends, users, prior, kappa = model.friends, model.users, model.prior, model.prior.noise[K_]

@@ -12,7 +12,7 @@ from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Conte
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
-from coterie.models._kernels.jit import at_once, inner, jit
+from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import draw_from
 from coterie.models._kernels.rounds import REFUSED
 from coterie.models._kernels.rows import means as pair_table
@@ -32,7 +32,7 @@ class Hierarchy(NamedTuple):
     ids: bool  # whether items have ids
 
 
-@inner
+@jit
 def has_room(hierarchy: Hierarchy, n_items: int) -> bool:
     """Return whether there is room for one more user, item and pair."""
     few, many, deciding, pairs, ids = hierarchy
@@ -59,7 +59,7 @@ def learn_one(hierarchy: Hierarchy, row: int, contexts: Contexts, position: int,
     visit_both(hierarchy)
 
 
-@inner
+@jit
 def learn_with(
     hierarchy: Hierarchy,
     row: int,
@@ -84,7 +84,7 @@ def learn_with(
             pair_table.update(pairs, row, contexts.numbers, position, payoff)
 
 
-@inner
+@jit
 def visit_both(hierarchy: Hierarchy) -> None:
     """Visit the users that are due in each model that learns."""
     if hierarchy.deciding[0]:

@@ -19,7 +19,7 @@ from coterie.models._kernels.hierarchy.posterior import (
     relative_noise,
     write_x,
 )
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.probability import mix_floor, write_probability_of_best
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.rows.means import find as find_pair
@@ -37,7 +37,7 @@ def view(model: Model, pairs: Pairs, row: int, contexts: Contexts, which: Ints, 
     return post.chance[: model.prior.groups[0]]
 
 
-@inner
+@jit
 def view_with(
     model: Model,
     pairs: Pairs,
@@ -117,14 +117,14 @@ def view_with(
         parts[k, 4], parts[k, 5] = max(common, 0.0), max(variance, 0.0)
 
 
-@inner
+@jit
 def return_rate(model: Model) -> float:
     """Return how much of the uncertainty of items is worth exploring: more, the more often items come back."""
     often = model.place[arrays.LEARNED] / max(model.place[arrays.ITEMS], 1)
     return float(often / (often + arrays.RARE))
 
 
-@inner
+@jit
 def has_scale(model: Model) -> bool:
     """Return whether some feature has varied between payoffs."""
     return bool((model.seen[1, : model.place[arrays.USED]] > 0.0).any())
@@ -148,7 +148,7 @@ def score(parts: Floats, explore: float, floor: float, score: Floats, chances: F
     mix_floor(chances, floor)
 
 
-@inner
+@jit
 def learn(
     model: Model, pairs: Pairs, row: int, features: Floats, item: int, payoff: float, post: Posterior
 ) -> None:
@@ -238,7 +238,7 @@ def learn(
     users.times[row] += 1
 
 
-@inner
+@jit
 def fade(users: Users, row: int, keep: float) -> None:
     """Reduce the weight of a user's payoffs."""
     for at in range(users.gram.shape[1]):
@@ -248,7 +248,7 @@ def fade(users: Users, row: int, keep: float) -> None:
     users.square[row] *= keep
 
 
-@inner
+@jit
 def _compare_trial(model: Model, row: int, x: Floats, target: float, own: float) -> None:
     """Add the trial's gain in squared error over the prediction `own` of a payoff."""
     d, post = model.place[arrays.USED], make_posterior(model)
@@ -260,7 +260,7 @@ def _compare_trial(model: Model, row: int, x: Floats, target: float, own: float)
     add_gain(model, target, own, other)
 
 
-@inner
+@jit
 def _compare_shares(
     model: Model, tally: float, before: float, payoff: float, estimate: float, variance: float
 ) -> None:

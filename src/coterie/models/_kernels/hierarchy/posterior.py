@@ -35,7 +35,7 @@ from coterie.models._kernels.hierarchy.arrays import (
     Prior,
 )
 from coterie.models._kernels.hierarchy.friends import has_friends, write_deviation
-from coterie.models._kernels.jit import inner
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.spd import dot, invert, times, unpack
 from coterie.models._kernels.users.simd import PANEL
 
@@ -52,13 +52,13 @@ class Posterior(NamedTuple):
     chance: Floats  # (GROUPS,) the user's probability of each group
 
 
-@inner
+@jit
 def total_weight(times: float, keep: float) -> float:
     """Return the total weight of a user's payoffs: 1 + keep + keep² + …"""
     return times if keep >= 1.0 else (1.0 - keep**times) / (1.0 - keep)
 
 
-@inner
+@jit
 def normalise(chance: Floats, groups: int) -> float:
     """Turn log likelihoods of groups into probabilities, in place; return the log of their sum."""
     top, total = -np.inf, 0.0
@@ -72,7 +72,7 @@ def normalise(chance: Floats, groups: int) -> float:
     return top + math.log(total)
 
 
-@inner
+@jit
 def _gather_own(model: Model, row: int, d: int, gram: Floats, moment: Floats) -> None:
     """Write a user's S and b without friends; zeros for row -1."""
     for i in range(d):
@@ -86,7 +86,7 @@ def _gather_own(model: Model, row: int, d: int, gram: Floats, moment: Floats) ->
         moment[i] = model.users.moment[row, i]
 
 
-@inner
+@jit
 def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats, shift: Floats) -> None:
     """Write a user's S, b and s; zeros for row -1."""
     _gather_own(model, row, d, gram, moment)
@@ -99,7 +99,7 @@ def gather(model: Model, row: int, d: int, gram: Floats, moment: Floats, shift: 
             moment[i] -= dot(gram[i], shift, d)
 
 
-@inner
+@jit
 def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, moment: Floats) -> None:
     """Write S and b of up to PANEL users side by side, filled up with zeros; friends are left out."""
     if last - first < PANEL:
@@ -117,7 +117,7 @@ def gather_panel(model: Model, first: int, last: int, d: int, gram: Floats, mome
             moment[i, lane] = model.users.moment[first + lane, i]
 
 
-@inner
+@jit
 def posterior(prior: Prior, d: int, post: Posterior) -> None:
     """Compute C, its root, and each group's m and probability from `gram` and `moment`. Overwrites `gram`."""
     gram, root, spread, moment, shift, mean, chance = post
@@ -141,7 +141,7 @@ def posterior(prior: Prior, d: int, post: Posterior) -> None:
             mean[g, i] += shift[i]
 
 
-@inner
+@jit
 def write_x(x: Floats, d: int, features: Floats) -> None:
     """Write x: a constant 1, then the features."""
     x[0] = 1.0
@@ -149,7 +149,7 @@ def write_x(x: Floats, d: int, features: Floats) -> None:
         x[i] = features[i - 1]
 
 
-@inner
+@jit
 def item_effect(model: Model, item: int) -> tuple[float, float]:
     """Return the mean and variance of an item's effect; for an item without payoffs, those of the prior."""
     tau, epsilon = model.prior.noise[TAU_], model.prior.noise[EPSILON_]
@@ -159,7 +159,7 @@ def item_effect(model: Model, item: int) -> tuple[float, float]:
     return doubt * (model.effects[item, 1] + epsilon / tau), doubt
 
 
-@inner
+@jit
 def prepare(model: Model, row: int, post: Posterior) -> None:
     """Compute a user's posterior; row -1 is a user without payoffs."""
     d = model.place[USED]
@@ -167,7 +167,7 @@ def prepare(model: Model, row: int, post: Posterior) -> None:
     posterior(model.prior, d, post)
 
 
-@inner
+@jit
 def make_posterior(model: Model) -> Posterior:
     """Return room for a posterior."""
     groups, d = model.prior.means.shape
@@ -183,7 +183,7 @@ def make_posterior(model: Model) -> Posterior:
     )
 
 
-@inner
+@jit
 def add_gain(model: Model, payoff: float, own: float, other: float) -> None:
     """Add the trial's gain: how much smaller the squared error of its prediction `other` is than that of `own`."""
     gain = (payoff - own) * (payoff - own) - (payoff - other) * (payoff - other)
@@ -191,7 +191,7 @@ def add_gain(model: Model, payoff: float, own: float, other: float) -> None:
     model.pace[GAINS2_] += gain * gain
 
 
-@inner
+@jit
 def relative_noise(model: Model, estimate: float) -> float:
     """Return the noise of a payoff with this estimate as a share of the average; 1 unless payoffs have two values.
 
@@ -208,7 +208,7 @@ def relative_noise(model: Model, estimate: float) -> float:
     return float(p * (1.0 - p) / (share * (1.0 - share)))
 
 
-@inner
+@jit
 def observe(model: Model, x: Floats, payoff: float, estimate: float) -> None:
     """Count a payoff with its estimate, and update the means and squares of features and payoffs (Welford)."""
     place, paid, seen = model.place, model.paid, model.seen

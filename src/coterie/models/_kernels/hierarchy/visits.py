@@ -12,13 +12,13 @@ from coterie.models._kernels.hierarchy import arrays, few_items
 from coterie.models._kernels.hierarchy.arrays import Model, Prior, Sums
 from coterie.models._kernels.hierarchy.friends import has_friends, write_deviation
 from coterie.models._kernels.hierarchy.posterior import gather_panel, total_weight
-from coterie.models._kernels.jit import inner, jit
+from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.spd import dot, dot_panel, invert_panel, sum_panel, times, times_panel
 from coterie.models._kernels.users.simd import PANEL
 
 
-@inner
+@jit
 def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -> None:
     """Add up to PANEL users to the sums of a pass: their posteriors are computed side by side."""
     d, groups, users = model.place[arrays.USED], prior.groups[0], model.users
@@ -111,7 +111,7 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
         _compare_with_friends(model, prior, sums, deviation, spread, mean, chance)
 
 
-@inner
+@jit
 def add_square(out: Floats, d: int, part: Floats) -> None:
     """Add a d × d matrix to the first entries of another. Numba compiles no NumPy for a loop."""
     for i in range(d):
@@ -119,7 +119,7 @@ def add_square(out: Floats, d: int, part: Floats) -> None:
             out[i, k] += part[i, k]
 
 
-@inner
+@jit
 def _shift_lane(
     model: Model, row: int, lane: int, grams: Floats, moment: Floats, square: Floats, deviation: Floats
 ) -> None:
@@ -139,7 +139,7 @@ def _shift_lane(
         moment[i, lane] -= turned
 
 
-@inner
+@jit
 def _compare_with_friends(
     model: Model, prior: Prior, sums: Sums, deviation: Floats, spread: Floats, mean: Floats, chance: Floats
 ) -> None:
@@ -163,7 +163,7 @@ def _compare_with_friends(
         sums.total[5] += known
 
 
-@inner
+@jit
 def visit_some(model: Model, pairs: Pairs, prior: Prior, sums: Sums, first: int, last: int) -> None:
     """Add up to PANEL users to the sums of a pass."""
     if not model.place[arrays.UNIT]:
@@ -207,7 +207,7 @@ def count_visited(place: Ints, pace: Floats, last: int) -> None:
         place[arrays.DUE] = 1
 
 
-@inner
+@jit
 def visit_due(model: Model, pairs: Pairs) -> None:
     """Visit the users that are due after a payoff; set DUE if the pass is complete."""
     place = model.place
