@@ -11,6 +11,7 @@ from coterie.data.logs.records import Batch, Rank, Reward, flatten
 from coterie.data.logs.rules import Cap, Config
 from coterie.data.logs.settling import settled
 from coterie.errors import FileError
+from coterie.service.coordination import sequencer
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.core.answers import ranking_of
 from coterie.service.log.store import open_store
@@ -232,6 +233,35 @@ def test_decisions_and_rewards_of_known_users_are_planned_once_whatever_others_w
         made = await b.rank(ask("b4", "ann"))
         assert made.user == b.bandit.names["ann"] == 6
         assert len(planned) == 4 + 2 + 2
+
+    with_services(url, work, count=2)
+
+
+def test_a_batch_waits_for_more_requests_only_where_other_services_write(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(services: list[Coordinator]) -> None:
+        a, b = services
+        await a.rank(ask("known", "ann"))
+        for service in services:
+            await service.news()
+            for task in service._tasks:
+                task.cancel()
+        batches: list[int] = []
+        b.sequencer.on_batch = lambda count, _: batches.append(count)
+        monkeypatch.setattr(sequencer, "GATHER", 0.3)
+
+        async def ask_twice(name: str) -> None:
+            first = asyncio.create_task(b.rank(ask(f"{name} 1", "ann")))
+            for _ in range(20):  # turns of the event loop
+                await asyncio.sleep(0)
+            await asyncio.gather(first, b.rank(ask(f"{name} 2", "ann")))
+
+        await ask_twice("alone")
+        await a.rank(ask("of another", "ann"))
+        await b.rank(ask("after it", "ann"))
+        await ask_twice("beside")
+        assert batches == [1, 1, 1, 2]
 
     with_services(url, work, count=2)
 

@@ -50,6 +50,7 @@ T = TypeVar("T")
 STARTING = "starting"  # why work is refused until the log is read
 MOST = 1_000  # requests in one batch
 FEW = 64  # records of others that are applied in the event loop at once
+GATHER = 0.003  # seconds in which a batch takes more requests where other services write, too
 SYNC_AFTER = 0.5  # seconds, for the level that promises one
 TAIL_EVERY = 0.025  # seconds between two looks for what others have written
 PATIENCE = 3.0  # seconds behind the log, because it cannot be read, after which new work is refused
@@ -111,6 +112,7 @@ class Sequencer:
         self._writing = 0  # requests in the batch that is being written
         self._committing: asyncio.Task[None] | None = None
         self._syncing: asyncio.Task[None] | None = None
+        self._beside_others = False  # whether another service had written since the batch before
         self._gone: list[int] = []  # users without a name from now on, for the next batch
         self._thread = ThreadPoolExecutor(1, "committer")
         self._reader = ThreadPoolExecutor(1, "follower")
@@ -178,6 +180,8 @@ class Sequencer:
     async def _commit_all(self) -> None:
         try:
             while self._items:
+                if self._beside_others:
+                    await asyncio.sleep(GATHER)
                 taken = [self._items.popleft()]
                 while self._items and len(taken) < MOST and not (taken[0].alone or self._items[0].alone):
                     taken.append(self._items.popleft())
@@ -241,6 +245,7 @@ class Sequencer:
         except StoreError as error:
             self._fail([*taken, *later], error)
             return True
+        self._beside_others = place > first
         if place > first and not await self._catch_up(place, new):
             self._fail([*taken, *later], LostError("what others wrote before it cannot be read"))
             return True
