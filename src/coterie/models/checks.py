@@ -17,6 +17,7 @@ from coterie.models.ranges import MOST_SET, PRODUCT, TINY
 NORM = 1 + 1e-9
 ABOVE = 1 + 1e-4
 ONE_HOT = "this policy is one-hot and takes item ids such as strings, integers or tuples, not feature vectors"
+PLAIN_ID = "use a string, an integer or a tuple"
 PLAIN = frozenset({str, int, bytes, bool})  # ids that cannot be NaN: most are one of these
 
 
@@ -159,31 +160,26 @@ def read_items(contexts: ActionsLike, name: str = "contexts", advice: str = ONE_
     return items
 
 
-def check_item(item: Hashable, advice: str = "use a string, an integer or a tuple") -> None:
+def check_item(item: Hashable, advice: str = PLAIN_ID) -> None:
     """Raise if `item` cannot be an id."""
-    if type(item) in PLAIN:
-        return
-    try:
-        hash(item)
-    except TypeError as error:
-        raise ContextError(f"item id {item!r} is unhashable; {advice}") from error
-    if is_nan(item):
-        raise ContextError(f"item id {item!r} is not equal to itself, so it would be a new item each time")
+    if type(item) not in PLAIN:
+        _check_id("item", item, ContextError, f"; {advice}", "")
 
 
 def check_user(user: Hashable) -> None:
     """Raise if `user` cannot be an id."""
-    if type(user) in PLAIN:
-        return
+    if type(user) not in PLAIN:
+        _check_id("user", user, UserError, f"; {PLAIN_ID}", f"; {PLAIN_ID}")
+
+
+def _check_id(what: str, name: Hashable, kind: type[CoterieError], hashable: str, equal: str) -> None:
+    """Raise if an id has no hash or is not equal to itself; the last two are the advice for each."""
     try:
-        hash(user)
+        hash(name)
     except TypeError as error:
-        raise UserError(f"user id {user!r} is unhashable; use a string, an integer or a tuple") from error
-    if is_nan(user):
-        raise UserError(
-            f"user id {user!r} is not equal to itself, so it would be a new user each time; use a string, an integer "
-            "or a tuple"
-        )
+        raise kind(f"{what} id {name!r} is unhashable{hashable}") from error
+    if is_nan(name):
+        raise kind(f"{what} id {name!r} is not equal to itself, so it would be a new {what} each time{equal}")
 
 
 def is_nan(name: Hashable) -> bool:
