@@ -14,6 +14,7 @@ import pytest
 
 from coterie.bench.service.loadtest import Plan, Tally, lost, press, request_bytes
 from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.http import connections as connections_module
 from coterie.service.http.connections import Connections
 from coterie.service.settings import Settings
 from coterie.service.snapshots import snapshot
@@ -134,5 +135,24 @@ def test_a_stop_does_not_wait_where_nobody_balances(tmp_path: Path) -> None:
         connections.came("/v1/rank")
         await connections.drain()
         assert not connections.draining
+
+    asyncio.run(go())
+
+
+def test_a_stop_waits_until_the_balancer_has_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests may be late on a busy machine; that none has come says nothing before."""
+    monkeypatch.setattr(connections_module, "QUIET", 0.0)
+    monkeypatch.setattr(connections_module, "DRAIN", PATIENCE)
+
+    async def go() -> None:
+        connections = Connections(Settings(), Mock(coordinator=Mock(refusing=None)))
+        for _ in range(2):
+            connections.came("/readyz")
+        draining = asyncio.create_task(connections.drain())
+        await asyncio.wait([draining], timeout=0.2)
+        assert connections.draining
+        assert not draining.done()
+        connections.came("/readyz")
+        await draining
 
     asyncio.run(go())

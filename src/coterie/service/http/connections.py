@@ -10,6 +10,7 @@ checks `max-headers` only when the headers are complete.
 
 import asyncio
 import ipaddress
+import math
 import resource
 import select
 import socket
@@ -57,6 +58,7 @@ class Connections:
         self.most = settings.max_connections
         self.open = 0
         self.reserved = 0
+        self._told = math.inf  # when a probe was first told that the service is about to stop
         self.draining = False  # whether the service is about to stop, and says so
         self._asked = 0.0  # when a request came last that is no probe
         self._probes: deque[float] = deque([-PROBED] * 2, maxlen=2)  # of a service that was ready
@@ -70,7 +72,9 @@ class Connections:
     def came(self, path: str) -> None:
         """Note that a request came."""
         if path == "/readyz":
-            if self.metrics.coordinator.refusing is None:
+            if self.draining:
+                self._told = min(self._told, time.monotonic())
+            elif self.metrics.coordinator.refusing is None:
                 self._probes.append(time.monotonic())
         elif path != "/healthz":
             self._asked = time.monotonic()
@@ -81,7 +85,7 @@ class Connections:
         if self._probes[0] < begun - PROBED:
             return  # nobody does
         self.draining = self.metrics.coordinator.draining = True
-        while (now := time.monotonic()) < begun + DRAIN and now < max(begun, self._asked) + QUIET:
+        while (now := time.monotonic()) < begun + DRAIN and now < max(self._told, self._asked) + QUIET:
             await asyncio.sleep(0.02)
 
     def protocol(self) -> type[asyncio.Protocol]:
