@@ -65,13 +65,15 @@ def test_hierarchical_equals_its_twin_choice_for_choice(
     policy = make(kind, explore=explore, seed=seed, half_life=half_life)
     keep = 1.0 if half_life is None else 0.5 ** (1 / half_life)
     twin = NaiveHierarchical(policy.n_features, policy.one_hot, explore, keep)
-    for user, shown, features, payoffs in world(kind, seed, 450):
+    for t, (user, shown, features, payoffs) in enumerate(world(kind, seed, 450)):
         decision = policy.decide(user, contexts_of(kind, shown, features))
         plain = [(f"item {i}", features[i]) for i in shown]
         score, width = twin.scores(user, plain)
         assert decision.score == pytest.approx(score, abs=1e-6)
         assert decision.near_width / 2 * explore == pytest.approx(width, abs=1e-6)
         k = decision.choice
+        if seed == 1 and t >= 300 and t % 40 == 0:
+            payoffs = payoffs + 1e5  # far beyond all others
         policy.learn(user, contexts_of(kind, shown, features)[k], payoffs[k])
         twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
     assert declared(policy).many.n_groups == len(twin.many.prior.share)

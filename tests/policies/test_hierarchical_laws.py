@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from numpy.random import Generator
 
 from coterie import Action, Candidates, Hierarchical
+from coterie.models._kernels.hierarchy.payoffs import count_payoff
+from coterie.models._kernels.hierarchy.payoffs import within_reach as reach
+from tests.twins.payoffs import within_reach
 
 Kind = Literal["vectors", "ids", "both", "named", "context"]
 KINDS: tuple[Kind, ...] = ("vectors", "ids", "both", "named", "context")
@@ -144,3 +147,37 @@ def _joined(kind: Kind, each: list[Any]) -> Any:
     if kind == "both":
         return Candidates([shown.ids[0] for shown in each], np.array([shown.features[0] for shown in each]))
     return [shown[0] for shown in each]
+
+
+@pytest.mark.parametrize("kind", ["ids", "context"])
+@pytest.mark.parametrize("wrong", [1e6, -1e6])
+def test_one_payoff_that_is_far_beyond_all_others_does_not_hide_them(kind: str, wrong: float) -> None:
+    rng, policy = np.random.default_rng(2), Hierarchical(seed=2)
+    best = 0
+    for t in range(900):
+        context = {"time": "night" if rng.random() < 0.5 else "day"} if kind == "context" else {}
+        shown = [Action(name, None, context) for name in ("a", "b", "c")]
+        k = policy.choose(f"u{t % 20}", shown)
+        best += t >= 600 and k == 2
+        policy.learn(f"u{t % 20}", shown[k], wrong if t == 300 else 0.3 * k + 0.1 * rng.normal())
+    assert best > 240
+
+
+@given(st.lists(st.floats(-100, 100), min_size=33, max_size=60), st.floats(-1e6, 1e6))
+def test_a_payoff_that_counts_for_less_says_the_same_in_other_units(
+    before: list[float], payoff: float
+) -> None:
+    found = [counted([scale * y for y in before], scale * payoff) / scale for scale in (1.0, 4.0)]
+    assert found[0] == pytest.approx(found[1])
+    assert found[0] == pytest.approx(within_reach(before, payoff), abs=1e-6)
+    low, high = min(before), max(before)
+    if low <= payoff <= high:
+        assert found[0] == payoff or len(set(before)) > 2
+
+
+def counted(before: list[float], payoff: float) -> float:
+    """Return what the loops let a payoff count as after others."""
+    paid = np.zeros(5)
+    for n, y in enumerate(before):
+        count_payoff(paid, y, n + 1.0)
+    return float(reach(paid, payoff, float(len(before))))

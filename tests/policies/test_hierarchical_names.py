@@ -118,6 +118,8 @@ def test_choices_are_those_of_the_twin(
             if clicks
             else round(float(rng.uniform(-1, 1)), 2) * (9 if t % 17 == 5 else 1)
         )
+        if t % 90 == 80:
+            y = 1e4  # far beyond all others
         policy.learn(user, chosen, y)
         twin.learn(user, chosen.id, chosen.features, context, y)
         if t % 60 == 59:

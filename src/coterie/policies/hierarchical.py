@@ -79,7 +79,8 @@ class Hierarchical(Policy):
     numbers and words. All candidates of one choice have the same context. A visitor whom nobody can recognise is user
     None: judged by the population, which learns from the payoff; nothing is kept of the visitor.
 
-    Payoffs are of any origin and scale, up to 1e9 in size: what is chosen does not depend on either.
+    Payoffs are of any origin and scale, up to 1e9 in size: what is chosen does not depend on either. After 32
+    payoffs, one that is far beyond all others counts for less, until more of its size come.
 
     Parameters
     ----------

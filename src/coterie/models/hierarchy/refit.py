@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy import arrays
+from coterie.models._kernels.hierarchy.payoffs import BETWEEN_, MEAN_, SQUARES_
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models._kernels.spd import invert
 from coterie.models.hierarchy.population import GROUPS, Population
@@ -127,7 +128,7 @@ def add_features(population: Population, values: Floats) -> None:
 
 def payoff_variance(population: Population) -> float:
     """Return the variance of all payoffs so far; 1 while they are all equal."""
-    squares, learned = population.model.paid[arrays.SQUARES_], population.model.place[arrays.LEARNED]
+    squares, learned = population.model.paid[SQUARES_], population.model.place[arrays.LEARNED]
     return float(squares / learned) if squares > 0 else 1.0
 
 
@@ -136,7 +137,7 @@ def new_scale(population: Population) -> None:
     model, noise = population.model, population.model.prior.noise
     variance = payoff_variance(population)
     ratio = variance / (model.pace[arrays.SCALE_] or 1.0)
-    if model.paid[arrays.SQUARES_] > 0:
+    if model.paid[SQUARES_] > 0:
         model.pace[arrays.SCALE_] = variance
     noise[arrays.K_], noise[arrays.TAU_] = arrays.NOISE * variance, arrays.SPREAD * variance
     noise[arrays.START_] = arrays.START * variance
@@ -222,7 +223,7 @@ def least_noise(population: Population) -> float:
     estimates can tell clicks in advance.
     """
     paid = population.model.paid
-    if paid[arrays.BETWEEN_] or not paid[arrays.GUESSES_]:
+    if paid[BETWEEN_] or not paid[arrays.GUESSES_]:
         return 0.0
     return float(TWO_VALUED * paid[arrays.ERRORS_] / paid[arrays.GUESSES_])
 
@@ -261,9 +262,7 @@ def new_means(population: Population, prior: arrays.Prior, sums: arrays.Sums) ->
         known += model.kept_known[g, :d, :d] + broad
         doubt = _inverse((known + known.T) / 2)
         prior.doubt[g, :d, :d] = doubt
-        prior.means[g, :d] = doubt @ (
-            pulls + model.kept_pulls[g, :d] + broad[:, 0] * model.paid[arrays.MEAN_]
-        )
+        prior.means[g, :d] = doubt @ (pulls + model.kept_pulls[g, :d] + broad[:, 0] * model.paid[MEAN_])
     if population.unit:
         new_spread(population, prior)
 

@@ -100,9 +100,8 @@ class Model(NamedTuple):
 USED, ROWS, LEARNED, PHASE, CURSOR, DUE, TRIAL, PASSES, NEXT, TRIED, UNIT, IDS, ITEMS = range(13)
 # Entries of `noise`.
 K_, PHI_, TAU_, EPSILON_, START_, RHO_ = range(6)
-# Entries of `paid`: the payoffs' mean and sum of squares around it, the smallest and the largest, 1 if there was
-# another between them, and the squared errors of recent estimates and their number.
-MEAN_, SQUARES_, LOW_, HIGH_, BETWEEN_, ERRORS_, GUESSES_ = range(7)
+# Entries of `paid` after those in `payoffs.py`: the squared errors of recent estimates, and their number.
+ERRORS_, GUESSES_ = 5, 6
 # Entries of `pace`.
 VISITS_, SCALE_, GAINS_, GAINS2_ = range(4)
 

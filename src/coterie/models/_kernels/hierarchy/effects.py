@@ -33,16 +33,17 @@ from coterie.models._kernels.hierarchy.effect_table import (
     find_or_add,
     mark_changed,
 )
+from coterie.models._kernels.hierarchy.payoffs import chance_of_larger, count_payoff, within_reach
 from coterie.models._kernels.jit import jit, step
 from coterie.models._kernels.probability import write_probability_of_best
 from coterie.models.ranges import MOST_LEARNED
 
 # Columns of `figures`, which has one row per kind.
 VARIANCE, SQUARES, FREEDOM, LENGTH, TIMES, TOUCHED, MEMBERS = 0, 1, 2, 3, 4, 5, 6
-# Elements of `noise`: the noise and its sums; the mean of the payoffs and their sum of squares around it; the
-# payoffs' variance in use, 0 while all are equal; the payoff that counts as 0; the smallest and the largest payoff;
-# and 1 if there was another one between them.
-NOISE, NOISE_SUM, NOISE_TIMES, MEAN, SQUARED, SCALE, ORIGIN, LOW, HIGH, BETWEEN = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+# Elements of `noise`: the noise and its sums; the payoffs so far (PAID, as in `payoffs.py`); the payoffs' variance in
+# use, 0 while all are equal; and the payoff that counts as 0.
+NOISE, NOISE_SUM, NOISE_TIMES, MEAN, SQUARED, LOW, HIGH, BETWEEN, SCALE, ORIGIN = range(10)
+PAID = slice(MEAN, SCALE)
 
 # Shares of the variance of payoffs.
 START = 0.15  # the prior variance that a kind adds to the payoff, before anything is learned
@@ -182,15 +183,12 @@ def noise_at(noise: Floats, estimate: float) -> float:
     """Return the noise of a payoff with this estimate.
 
     Where payoffs have two values, such as clicks, it is at least half of p·(1 − p), where p is the probability of the
-    larger one: without clicks for a while, the fitted noise is too small. p is at least half of the share of the
-    rarer payoff, because an estimate near 0 or 1 is uncertain.
+    larger one: without clicks for a while, the fitted noise is too small.
     """
-    wide = noise[HIGH] - noise[LOW]
     if noise[SCALE] == 0.0 or noise[BETWEEN] > 0.0:
         return float(noise[NOISE])
-    share = (noise[MEAN] - noise[LOW]) / wide
-    least = 0.5 * min(share, 1.0 - share)
-    p = min(max((estimate - noise[LOW]) / wide, least), 1.0 - least)
+    wide = noise[HIGH] - noise[LOW]
+    p, _ = chance_of_larger(noise[PAID], estimate)
     return float(max(noise[NOISE], 0.5 * p * (1.0 - p) * wide * wide))
 
 
@@ -229,9 +227,12 @@ def learn_in(
     figures, noise = fit
     keys, values, kinds, places = listed
     m = list_effects(candidates, 0, user, listed, blocked)
+    payoff = within_reach(noise[PAID], payoff, float(now - 1))
     if not stays_in_range(table, fit, listed, m, payoff, in_block):
         return False, 0.0, 0.0
-    observe(noise, payoff, now)
+    if now == 1:
+        noise[ORIGIN] = payoff
+    count_payoff(noise[PAID], payoff, float(now))
     payoff -= noise[ORIGIN]
     add_lengths(figures, payoff_variance(noise), listed, m)
     head, kept = -1, 0
@@ -318,21 +319,6 @@ def stays_in_range(
         if not precision + x * x / others <= MOST_LEARNED:
             return False
     return True
-
-
-@jit
-def observe(noise: Floats, payoff: float, now: int) -> None:
-    """Update the mean and the squares of payoffs (Welford) and their range; the first payoff is the origin."""
-    if now == 1:
-        noise[MEAN] = noise[ORIGIN] = noise[LOW] = noise[HIGH] = payoff
-    elif payoff < noise[LOW] or payoff > noise[HIGH]:
-        noise[BETWEEN] = 1.0 if noise[LOW] < noise[HIGH] else 0.0
-        noise[LOW], noise[HIGH] = min(payoff, noise[LOW]), max(payoff, noise[HIGH])
-    elif noise[LOW] < payoff < noise[HIGH]:
-        noise[BETWEEN] = 1.0
-    off = payoff - noise[MEAN]
-    noise[MEAN] += off / now
-    noise[SQUARED] += off * (payoff - noise[MEAN])
 
 
 @jit

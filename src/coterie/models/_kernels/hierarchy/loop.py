@@ -8,7 +8,8 @@ from numpy.random import Generator
 from coterie.arrays import Floats, Ints
 from coterie.models._kernels.given import given
 from coterie.models._kernels.hierarchy import few_items
-from coterie.models._kernels.hierarchy.arrays import DUE, FEW, ROWS, USED, Contexts, Model
+from coterie.models._kernels.hierarchy.arrays import DUE, FEW, LEARNED, ROWS, USED, Contexts, Model
+from coterie.models._kernels.hierarchy.payoffs import within_reach
 from coterie.models._kernels.hierarchy.population import learn, score, view_with
 from coterie.models._kernels.hierarchy.posterior import Posterior, make_posterior, prepare
 from coterie.models._kernels.hierarchy.visits import visit_due
@@ -71,6 +72,7 @@ def learn_with(
 ) -> None:
     """The same with the user's posteriors: `known` in `few`, used if it decides, and `post` in `many`."""
     few, many, deciding, pairs, ids = hierarchy
+    payoff = within_reach(many.paid, payoff, float(many.place[LEARNED]))
     item = contexts.numbers[position] if ids else -1
     if item >= FEW or item < 0:
         deciding[0] = 0

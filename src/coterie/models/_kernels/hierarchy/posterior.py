@@ -16,17 +16,14 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.models._kernels.hierarchy.arrays import (
-    BETWEEN_,
     DUE,
     EPSILON_,
     ERRORS_,
     GAINS2_,
     GAINS_,
     GUESSES_,
-    HIGH_,
     K_,
     LEARNED,
-    LOW_,
     RHO_,
     SCALE_,
     TAU_,
@@ -35,6 +32,7 @@ from coterie.models._kernels.hierarchy.arrays import (
     Prior,
 )
 from coterie.models._kernels.hierarchy.friends import has_friends, write_deviation
+from coterie.models._kernels.hierarchy.payoffs import BETWEEN_, SQUARES_, chance_of_larger, count_payoff
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.spd import dot, invert, times, unpack
 from coterie.models._kernels.users.simd import PANEL
@@ -195,16 +193,13 @@ def add_gain(model: Model, payoff: float, own: float, other: float) -> None:
 def relative_noise(model: Model, estimate: float) -> float:
     """Return the noise of a payoff with this estimate as a share of the average; 1 unless payoffs have two values.
 
-    If they have, it goes as p·(1 − p), where p is the probability of the larger one, and at least half of the share
-    of the rarer one, because an estimate near 0 or 1 is uncertain. Two payoffs cannot tell whether there are others.
+    If they have, it goes as p·(1 − p), where p is the probability of the larger one. Two payoffs cannot tell whether
+    there are others.
     """
     paid = model.paid
     if paid[BETWEEN_] > 0.0 or model.pace[SCALE_] == 0.0 or model.place[LEARNED] < 3:
         return 1.0
-    wide = paid[HIGH_] - paid[LOW_]
-    share = (paid[0] - paid[LOW_]) / wide
-    least = 0.5 * min(share, 1.0 - share)
-    p = min(max((estimate - paid[LOW_]) / wide, least), 1.0 - least)
+    p, share = chance_of_larger(paid, estimate)
     return float(p * (1.0 - p) / (share * (1.0 - share)))
 
 
@@ -214,22 +209,11 @@ def observe(model: Model, x: Floats, payoff: float, estimate: float) -> None:
     place, paid, seen = model.place, model.paid, model.seen
     place[LEARNED] += 1
     n = float(place[LEARNED])
-    off = payoff - paid[0]
-    if n == 1.0:
-        paid[0], off = payoff, 0.0
-    paid[0] += off / n
-    paid[1] += off * (payoff - paid[0])
-    if n == 1.0:
-        paid[LOW_] = paid[HIGH_] = payoff
-    elif payoff < paid[LOW_] or payoff > paid[HIGH_]:
-        paid[BETWEEN_] = 1.0 if paid[LOW_] < paid[HIGH_] else 0.0
-        paid[LOW_], paid[HIGH_] = min(payoff, paid[LOW_]), max(payoff, paid[HIGH_])
-    elif paid[LOW_] < payoff < paid[HIGH_]:
-        paid[BETWEEN_] = 1.0
+    count_payoff(paid, payoff, n)
     if n > 1.0:
         paid[ERRORS_] += (payoff - estimate) * (payoff - estimate)
         paid[GUESSES_] += 1.0
-    if paid[1] > 0.0 and model.pace[SCALE_] == 0.0:  # the first payoff that differs tells their scale
+    if paid[SQUARES_] > 0.0 and model.pace[SCALE_] == 0.0:  # the first payoff that differs tells their scale
         place[DUE] = 1
     for i in range(1, len(x)):
         if n == 1.0:
