@@ -53,20 +53,20 @@ def test_every_route_works_whichever_service_the_balancer_chooses(services: Bala
         assert client.put("/v1/configuration", json=rules).status_code == 200
         assert equal(services, "/v1/configuration").json()["holdback"] == 0.4
         shown: dict[str, set[str]] = {}
-        for k in range(24):
-            body = {"user": f"user-{k % 6}", "eventId": f"event-{k}", "actions": ACTIONS}
+        for k in range(48):  # 24 users: that all are in one arm has a probability of 5 in a million
+            body = {"user": f"user-{k % 24}", "eventId": f"event-{k}", "actions": ACTIONS}
             first, again = (client.post("/v1/rank", json=body) for _ in range(2))
             assert (first.status_code, first.text) == (201, again.text)
             rewarded = client.post(f"/v1/events/event-{k}/reward", json={"value": k % 2})
             assert rewarded.json()["outcome"] == "applied"
             arm = client.get(f"/v1/events/event-{k}").json()["arm"]
-            shown.setdefault(f"user-{k % 6}", set()).add(arm)
+            shown.setdefault(f"user-{k % 24}", set()).add(arm)
         # The trial: a user is in one arm at every service, and all have the same sums.
         assert set(map(len, shown.values())) == {1}
 
         def learned() -> bool:
             trials = [httpx.get(f"{url}/v1/statistics").json()["trial"] for url in services.each()]
-            return sum(arm["learned"] for arm in trials[0]["arms"]) == 24 and trials.count(trials[0]) == 4
+            return sum(arm["learned"] for arm in trials[0]["arms"]) == 48 and trials.count(trials[0]) == 4
 
         until(learned)
         assert {arm for arms in shown.values() for arm in arms} == {"champion", "holdback"}
@@ -87,7 +87,7 @@ def test_every_route_works_whichever_service_the_balancer_chooses(services: Bala
         # An erasure, and a backup meanwhile.
         assert client.delete("/v1/users/user-3").status_code == 204
         made = back_up(services.store, tmp_path / "made.backup")
-        assert made.users == 5
+        assert made.users == 23
         assert client.delete("/v1/users/user-3").status_code == 404
         equal(services, "/v1/users")
         assert client.get("/v1/users/user-3").status_code == 404

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy import arrays
-from coterie.models._kernels.hierarchy.payoffs import HIGH_, LOW_, SQUARES_
+from coterie.models._kernels.hierarchy.payoffs import HIGH_, LOW_, MEAN_, SQUARES_
 from coterie.models._kernels.rows.means import Table, make
 from coterie.models.files import Tensors, take
 from coterie.models.ranges import MOST_LEARNED
@@ -204,7 +204,8 @@ class Population:
             and (model.effects[:, 0] >= 0).all()
             and (model.seen[1] >= 0).all()
             and (model.paid[[SQUARES_, arrays.ERRORS_, arrays.GUESSES_]] >= 0).all()
-            and model.paid[LOW_] <= model.paid[HIGH_]
+            and model.paid[LOW_] <= model.paid[MEAN_] <= model.paid[HIGH_]
+            and (model.pace[arrays.SCALE_] == 0 or model.paid[LOW_] < model.paid[MEAN_] < model.paid[HIGH_])
             and model.pace[arrays.SCALE_] >= 0
             and (model.users.gram[:, _diagonal(model.users.moment.shape[1])] >= 0).all()
             and (np.stack([model.prior.noise, model.trial.noise])[:, [0, 2]] >= 1 / MOST_LEARNED).all()

@@ -270,6 +270,7 @@ def _compare_shares(
         phi = arrays.PHI[i]
         known = tally * phi / (1.0 - phi + tally * phi)
         rest = 1.0 - known
-        wide = kappa * (1.0 - phi + phi * rest) + rest * rest * variance
+        # Rounding of very large numbers can make a variance negative.
+        wide = kappa * (1.0 - phi + phi * rest) + rest * rest * max(variance, 0.0)
         off = payoff - rest * estimate - known * before
         model.repeats[i] -= 0.5 * (math.log(wide) + off * off / wide)
