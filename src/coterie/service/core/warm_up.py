@@ -19,8 +19,12 @@ def warm_up(config: Config) -> None:
     for kind in possible(config):
         features: Features | None = [{"a": 1}] if kind != "items" else None
         actions = [Action("a", features), Action("b", features)]
-        for user in ("one", "two", "three"):
-            made.rank(Question(f"{kind}-{user}", user, actions, [{"c": 1}] if features else ()), 0)
-            made.reward(f"{kind}-{user}", 1.0, 0)
+        # A policy may have one loop for actions in a context, and one for others.
+        contexts: list[Features] = [[], [{"c": 1}]] if features else [[]]
+        for context in contexts:
+            for user in ("one", "two", "three"):
+                event = f"{kind}-{len(context)}-{user}"
+                made.rank(Question(event, user, actions, context), 0)
+                made.reward(event, 1.0, 0)
         made.policies.made[kind].tensors()
         made.forget("one", 0)
