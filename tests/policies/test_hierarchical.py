@@ -783,3 +783,25 @@ def test_a_fit_that_fails_leaves_the_population_as_it_was(monkeypatch: pytest.Mo
     for k in range(60):
         policy.learn(users[k], table[k], float(payoffs[k]))
     assert policy.variances != before
+
+
+@pytest.mark.parametrize("wrong", ["raises", "too large"])
+def test_a_fit_that_fails_leaves_the_effects_of_items_as_they_were(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(population: Population, _: int) -> None:
+        if wrong == "raises":
+            raise np.linalg.LinAlgError("Singular matrix")
+        population.model.prior.noise[arrays.TAU_] = 1e61
+
+    rng, policy = np.random.default_rng(8), make("both")
+    for t in range(100):
+        shown = Candidates([f"item {t % 5}"], rng.normal(size=(1, 3)))
+        policy.learn(f"user {t % 9}", shown[0], float(rng.normal()))
+    monkeypatch.setattr(refit, "new_effects", fails)
+    many, pairs = declared(policy).many, declared(policy).pairs.rows
+    many.model.place[[arrays.DUE, arrays.PHASE]] = 1, 0
+    before = [array.copy() for array in (*many.model.prior, many.model.effects)]
+    refit.refit_if_due(many, pairs, 5)
+    for array, old in zip((*many.model.prior, many.model.effects), before, strict=True):
+        assert (array == old).all()

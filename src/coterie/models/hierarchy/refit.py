@@ -39,8 +39,8 @@ def refit_if_due(population: Population, pairs: Any, n_items: int) -> None:
         return
     place[arrays.DUE] = 0
     model = population.model
-    before = [array.copy() for array in (*model.prior, *model.trial)]
-    fitted = (*model.prior, *model.trial)
+    fitted = (*model.prior, *model.trial, model.effects[:n_items])
+    before = [array.copy() for array in fitted]
     sound = True
     try:
         if place[arrays.LEARNED] <= arrays.EARLY or population.model.pace[arrays.SCALE_] == 0:
