@@ -257,6 +257,7 @@ def test_the_compose_file_runs_two_services_that_are_locked_down() -> None:
 def test_the_proxy_asks_for_readiness_and_knows_both_services(tmp_path: Path) -> None:
     text = (DEPLOY / "haproxy.cfg").read_text()
     assert "meth GET uri /readyz" in text
+    assert "http-check disable-on-404" in text  # how a service that stops says so
     assert re.findall(r"server (\w+) (\w+):8080", text) == [("first", "first"), ("second", "second")]
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not installed (Debian: apt-get install haproxy)")

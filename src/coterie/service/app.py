@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from prometheus_client import generate_latest
 
 from coterie import __version__
-from coterie.service.coordination.coordinator import Coordinator
+from coterie.service.coordination.coordinator import STOPPING, Coordinator
 from coterie.service.coordination.sequencer import STARTING
 from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
@@ -74,7 +74,8 @@ async def readyz(state: State) -> Response[Readiness]:
         damage=coordinator.background.damage or UNSET,
         behind=round(coordinator.sequencer.behind, 3),
     )
-    return Response(found, status_code=503 if why else 200)
+    # With 404 HAProxy lets requests end that it has sent, with 503 it cuts them off (disable-on-404).
+    return Response(found, status_code=404 if why == STOPPING else 503 if why else 200)
 
 
 @get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -113,7 +114,7 @@ def create_app(
         await coordinator.start()
         await asyncio.to_thread(warm_up, coordinator.bandit.config)
         gc.freeze()  # what the start made stays; collecting it would block the event loop for 0.1 s
-        await evaluations.start()
+        await coordinator.availability.begin(evaluations.start)
         follow = partial(_follow_keys, keyring, coordinator)
         tasks.append(asyncio.create_task(repeat(follow, KEYS_EVERY, "reading the keys")))
         optimise = partial(optimise_if_due, coordinator, evaluations)
