@@ -25,6 +25,7 @@ from coterie.service.listening import announce, listen, url_of
 from coterie.service.log.store import Store, open_store
 from coterie.service.logs import configure_logs
 from coterie.service.settings import Settings
+from coterie.service.store_errors import keep_trying
 from coterie.service.waiting import opened
 from coterie.service.workers import Workers
 
@@ -111,7 +112,7 @@ def tune_garbage_collection() -> None:
 def make_app(settings: Settings, store: Store, demo: bool = False, listen_first: bool = False) -> Guard:
     """Return the application over an open store, after checking who may reach it; the rest is for `create_app`."""
     fixed = [*keys_from_settings(settings.keys), *keys_from_environment(os.environ)]
-    keyring = Keyring(fixed, store.keys())
+    keyring = Keyring(fixed, keep_trying(store.keys))
     check_host(settings, keyring)
     engine = None if settings.engine is None else open_engine(settings.engine)
     coordinator = Coordinator(settings, store, engine=engine)

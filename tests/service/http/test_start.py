@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from litestar.testing import TestClient
 
 from coterie.data.logs.records import Batch
 from coterie.errors import FileError
 from coterie.service.log.sqlite_store import SqliteStore
+from coterie.service.serve import make_app
+from coterie.service.store_errors import LostError
 from tests.service.helpers import ask as question
 from tests.service.helpers import served, settings_of, with_coordinator
 from tests.service.http.wires import HEALTH, Wire, ask, running
@@ -155,6 +158,27 @@ def test_a_start_that_fails_while_requests_come_in_gives_up_with_its_reason(
             wire[1].close()
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("read", ["keys", "listed", "evaluation_sums"])
+def test_a_start_goes_on_when_the_store_could_not_be_read_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    usual = getattr(SqliteStore, read)
+    failed: list[bool] = []
+
+    def reading(store: SqliteStore) -> Any:
+        if not failed:
+            failed.append(True)
+            raise LostError("the connection to the database is lost")
+        return usual(store)
+
+    settings = settings_of(tmp_path / "log.db")
+    store = SqliteStore(settings.store)
+    monkeypatch.setattr(SqliteStore, read, reading)
+    with TestClient(make_app(settings, store), base_url="http://127.0.0.1") as client:
+        assert client.get("/readyz").status_code == 200
+    assert failed
 
 
 def test_a_service_whose_log_cannot_be_read_ends_with_one_line(tmp_path: Path) -> None:
