@@ -114,6 +114,19 @@ def test_mistakes_are_told_in_one_line(
     assert "Traceback" not in errors
 
 
+def test_files_that_differ_are_read_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the check, the file is read, and that it is no file of R is found then."""
+    (tmp_path / "bayesm").mkdir()
+    (tmp_path / "bayesm" / "bank.rda").write_bytes(b"other")
+    words = ["reproduce", "bank", "--data", str(tmp_path)]
+    assert call(monkeypatch, *words) == 2
+    assert "bank.rda: other content than the published file" in capsys.readouterr().err
+    assert call(monkeypatch, *words, "--unverified") == 2
+    assert "bank.rda is not an R data file that can be read" in " ".join(capsys.readouterr().err.split())
+
+
 def test_data_check_lists_files_and_fails_on_a_wrong_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

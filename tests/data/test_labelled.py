@@ -134,7 +134,7 @@ def test_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"there is no user_artists.dat .*`coterie data get lastfm`"):
+    with pytest.raises(FileError, match=r"there is no user_artists.dat .*`coterie data get lastfm --data .*`"):
         _ = lastfm(folder=tmp_path).content
     write_lastfm(tmp_path)
     write(tmp_path / "lastfm" / "user_artists.dat", "movie rating", [(1, 2)])
@@ -142,7 +142,7 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         _ = lastfm(folder=tmp_path, verify=False).content
     (tmp_path / "lastfm" / "user_artists.dat").unlink()
     (tmp_path / "lastfm" / "user_artists.dat.gz").write_bytes(b"\x1f\x8b\x08broken")
-    with pytest.raises(FileError, match="truncated or not a gzip file"):
+    with pytest.raises(FileError, match=r"truncated or not a gzip file.*`coterie data get lastfm --data .*`"):
         _ = lastfm(folder=tmp_path, verify=False).content
     with pytest.raises(FileError, match="does not exist"):
         _ = lastfm(folder=tmp_path / "nowhere").content

@@ -282,11 +282,11 @@ def test_games_are_played_once_and_a_game_without_data_is_named(
 ) -> None:
     assert play(monkeypatch, tmp_path) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "camera was not played: camera: there is no camera.RData" in told
-    assert "`coterie data get camera` gets it" in told
+    assert "camera was not played: there is no camera.RData" in told
+    assert f"`coterie data get camera --data {tmp_path}` gets it" in told
     assert "margarine was not played: " in told
     assert "other content than the published file, by its sha256" in told
-    assert "`coterie data get margarine`" in told
+    assert f"`coterie data get margarine --data {tmp_path}` fetches it again" in told
     text = (tmp_path / "out" / "contest.md").read_text()
     assert "| Wines | regret over RAN's ↓ | 80 | 2 |" in text
     numbers = json.loads((tmp_path / "out" / "wine" / "numbers.json").read_text())
@@ -300,12 +300,21 @@ def test_games_are_played_once_and_a_game_without_data_is_named(
     assert again == played
 
 
+def test_a_misspelled_game_is_named_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "contest", "wine", "camra", "--out", str(tmp_path / "out")) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "'camra' is no game and no folder; choose among camera, bank, " in told
+    assert not (tmp_path / "out").exists()
+
+
 def test_if_nothing_can_be_played_that_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "contest", "camera", "bank", "--data", str(tmp_path)) != 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "bank was not played: bank: there is no bank.rda" in told
+    assert "bank was not played: there is no bank.rda" in told
     assert "no game could be played" in told
 
 

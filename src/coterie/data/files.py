@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import os
+import shlex
 import zlib
 from collections.abc import Sequence
 from importlib import import_module
@@ -33,7 +34,9 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
         )
     path = Path(found)
     if not path.is_dir():
-        raise FileError(f"the data folder {path} does not exist or is not a folder")
+        raise FileError(
+            f"the data folder {path} does not exist or is not a folder; `{get_command('NAME', path)}` makes it"
+        )
     return path
 
 
@@ -53,9 +56,14 @@ def find_needed(folder: Path, places: Sequence[str], names: Sequence[str], datas
     if path is None:
         raise FileError(
             f"{dataset}: there is no {' or '.join(names)} (plain or .gz) in {folder / places[0]}; "
-            f"`coterie data check` lists existing files, `coterie data get {dataset}` gets it or says how"
+            f"`{get_command(dataset, folder)}` gets it or says how"
         )
     return path
+
+
+def get_command(dataset: str, folder: Path) -> str:
+    """Return the command that gets a dataset's files into this folder."""
+    return f"coterie data get {dataset} --data {shlex.quote(str(folder))}"
 
 
 def with_lf(name: str, content: bytes) -> bytes:

@@ -14,7 +14,7 @@ from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do
 from coterie.cli.studies.reproduce import open_place
 from coterie.data.files import VARIABLE
-from coterie.errors import CoterieError, FileError
+from coterie.errors import CoterieError, FileError, ParameterError
 from coterie.experiments import parse_specs
 from coterie.experiments.report.contest_figure import save_contest
 from coterie.experiments.study import contest_verdict
@@ -58,13 +58,19 @@ def contest(
     folders, not_played = [], {}
     names = what or [name for name, game in GAMES.items() if not game.is_long]
     for name in names:
+        if name not in GAMES and not Path(name).is_dir():
+            raise ParameterError(
+                f"{name!r} is no game and no folder; choose among {', '.join(GAMES)}, or name a folder with a "
+                "numbers.json"
+            )
+    for name in names:
         if name not in GAMES:
             folders.append(Path(name))
             continue
         try:
             protocol = _protocol(name, policies, runs, rounds, out, notes)
         except CoterieError as error:
-            not_played[name] = str(error)
+            not_played[name] = str(error).removeprefix(f"{name}: ")
             continue
         do(protocol, notes, workers, silent=True)
         folders.append(protocol.out)

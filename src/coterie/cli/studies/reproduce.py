@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from coterie.data.datasets import DATASETS, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
+from coterie.data.published.dealt import Dealt
 from coterie.data.worlds.world_as_dataset import N_ROUNDS, Stage
 from coterie.errors import CoterieError, ParameterError
 from coterie.experiments import parse_specs
@@ -24,7 +26,6 @@ from coterie.experiments.study.contest_games import why_unable
 from coterie.experiments.study.reproduce import numbers
 
 PAPER = "cab,club,dynucb,linucb-single,linucb-multiple,random"
-VERIFIED = ("lastfm", "delicious", "movielens", "movielens-repeat")  # their files have known hashes
 ALL = ("lastfm", "delicious", "tuenti", "kddcup", "avazu")
 
 
@@ -112,12 +113,12 @@ def open_place(
         return Stage(name, world, N_ROUNDS if rounds is None else rounds)
     if Path(name).suffix.lower() in READERS:
         return open_log(name, **chosen)
-    if unverified and name in VERIFIED:
-        chosen["verify"] = False
     if name in ("kddcup", "avazu"):
         chosen["on_progress"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
     try:
         place: Any = open_dataset(name, **chosen)
+        if unverified and isinstance(place, Dealt):
+            place = replace(place, verify=False)
         _ = place.n_users  # so that errors in the files are raised now
         if not fall_back or place.provenance == "real" or name == "delicious":
             return place

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from coterie.data.files import find_file, find_needed, read_bytes, sha256
+from coterie.data.files import find_file, find_needed, get_command, read_bytes, sha256
 from coterie.errors import FileError, ParameterError
 
 GROUPLENS = "https://files.grouplens.org/datasets/hetrec2011/"
@@ -143,13 +143,16 @@ def read_known(dataset: str, name: str, folder: Path, verify: bool) -> tuple[Pat
     """Return the path and content of a dataset's file; if `verify`, it must be the published content."""
     known = source(dataset)
     path = find_needed(folder, known.places, [name], dataset)
-    content = read_bytes(path)
+    try:
+        content = read_bytes(path)
+    except FileError as error:
+        raise FileError(f"{error}: `{get_command(dataset, folder)}`") from error
     file = next((file for file in (*known.files, *known.partial) if file.name == name), File(name))
     wrong = mismatch(file, content) if verify else None
     if wrong:
         raise FileError(
-            f"{path}: {wrong}; fetch it again with `coterie data get {dataset}`, or read it as it is with "
-            "--unverified (verify=False)"
+            f"{path}: {wrong}; `{get_command(dataset, folder)}` fetches it again, and `coterie reproduce` reads it "
+            "as it is with --unverified (in Python verify=False)"
         )
     return path, content
 
