@@ -134,7 +134,9 @@ def test_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"there is no user_artists.dat .*`coterie data get lastfm --data .*`"):
+    with pytest.raises(
+        FileError, match=r"there is no user_artists.dat .*`coterie data get lastfm --data .*`"
+    ):
         _ = lastfm(folder=tmp_path).content
     write_lastfm(tmp_path)
     write(tmp_path / "lastfm" / "user_artists.dat", "movie rating", [(1, 2)])

@@ -162,7 +162,9 @@ def test_a_damaged_file_of_r_is_named(shops: Path, content: bytes, said: str) ->
 
 def test_a_survey_that_is_missing_or_another_file_is_named_with_the_way_to_get_it(shops: Path) -> None:
     (shops / "bayesm" / "camera.RData").unlink()
-    with pytest.raises(FileError, match=r"there is no camera.RData .*`coterie data get camera --data .*` gets it"):
+    with pytest.raises(
+        FileError, match=r"there is no camera.RData .*`coterie data get camera --data .*` gets it"
+    ):
         _ = Choices(name="camera", folder=shops).content
     with pytest.raises(
         FileError, match=r"bank.rda: other content .*`coterie data get bank --data .*` fetches it again"
