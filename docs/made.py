@@ -7,6 +7,7 @@ arguments: `<!-- made: bench startup "import coterie" -->`. A test compares each
 import json
 import re
 import shlex
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,22 @@ def contest_time() -> str:
     longest = ", ".join(f"{game} {of_game[game]:.0f}" for game in most)
     total = sum(of_game.values())
     return f"{total:.0f} minutes of processor time, so {total / 2:.0f} on two cores (longest: {longest})"
+
+
+def draws() -> str:
+    """Return what drawing costs Hierarchical, beside the same model that always takes the highest score."""
+    lines = ["", "| game | with draws | highest score | the draws cost |", "|---|---|---|---|"]
+    for row in map(json.loads, (RESULTS / "draws.jsonl").read_text(encoding="utf-8").splitlines()):
+        name = row["folder"].removeprefix("world-").removesuffix("-hierarchical")
+        name += ", features only" if row["policy"].endswith("items=features") else ""
+        sign, digits = (-1, 4) if row["measure"] == "ctr" else (1, 3)
+        cost = [sign * (a - b) for a, b in zip(row["drawn"], row["highest"], strict=True)]
+        cells = (
+            f"{statistics.mean(runs):.{digits}f} ± {statistics.stdev(runs):.{digits}f}"
+            for runs in (row["drawn"], row["highest"], cost)
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
 
 
 def comparison() -> str:
@@ -234,6 +251,7 @@ MAKERS: dict[str, Callable[..., str]] = {
         contest,
         contest_lines,
         contest_time,
+        draws,
         comparison,
         compared,
         half_lives,

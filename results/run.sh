@@ -43,6 +43,11 @@ took() { # how long the contest takes, estimated; some minutes
     "${PYTHON:-.venv/bin/python}" -m tests.experiments.contest_time >results/contest-time.jsonl
 }
 
+draws() { # what the draws of Hierarchical cost, in the folders named; minutes
+    case $wanted in "  " | *" draws "*) ;; *) return 0 ;; esac
+    "${PYTHON:-.venv/bin/python}" -m tests.experiments.draws_cost "$@" >results/draws.jsonl
+}
+
 looks() { # simulated trials that are looked at often; a minute or two
     case $wanted in "  " | *" looks "*) ;; *) return 0 ;; esac
     "${PYTHON:-.venv/bin/python}" -m tests.service.trial.looking >results/looks.json

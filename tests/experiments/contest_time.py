@@ -1,6 +1,6 @@
 """Estimates how long `coterie contest` takes: `python -m tests.experiments.contest_time >results/contest-time.jsonl`.
 
-Everybody who can play a game that is not long plays the first tenth of the game's rounds, with a setting from the
+Everybody who plays a game in the default contest plays the first tenth of the game's rounds, with a setting from the
 middle of those that tuning tries. Two pieces of these say what a round costs and how that grows; from this follows
 the processor time of all rounds: the first fifth for each setting, the rest in five runs. Compiling is not counted.
 Each line that is printed is a JSON object of one player in one game.
@@ -70,7 +70,7 @@ def main() -> None:
     for name in sys.argv[1:] or SHORT:
         game = GAMES[name]
         place = open_place(game.data, dict(game.settings), Console(stderr=True), game.n_rounds)
-        able, _ = players(parse_specs(PLAYERS), place)
+        able, _ = players(parse_specs(PLAYERS), place, game.too_slow)
         protocol = Protocol(name, place, able, Path(), n_rounds=game.n_rounds)
         for spec in able:
             seconds = round(estimated(protocol, spec), 2)

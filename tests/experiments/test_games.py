@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -20,11 +21,14 @@ from coterie.data.rounds import Round
 from coterie.errors import FileError
 from coterie.evaluation.verdict import FIRST_RUNS, RunRegrets, is_ahead, level_at
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
+from coterie.experiments.run.record import tables
 from coterie.experiments.run.runs import EVERYBODY
 from coterie.experiments.study.contest_games import GAMES, PLAYERS, SHORT, TWINS, players
+from coterie.experiments.study.metrics import summarise
 from coterie.experiments.study.tuning import paper_grid, settings
 from coterie.policies import POLICIES
 from tests.experiments.contest_time import Point, extrapolated
+from tests.experiments.draws_cost import played
 from tests.miniature import real_data, write_lastfm
 
 ROUNDS = 100  # of a game with shuffled payoffs
@@ -181,3 +185,15 @@ def test_with_shuffled_payoffs_hardly_any_winner_is_named(monkeypatch: pytest.Mo
             n_compared += 1
     assert n_compared >= 30
     assert named <= 5
+
+
+def test_without_draws_the_highest_score_is_taken() -> None:
+    """Then `floor` makes no difference: with draws, floor=1 is a random choice."""
+    place = open_place("music-and-news", {}, Console(stderr=True), 300)
+    drawn, first, second = (
+        Run.of(parse_spec(text), place, 0, 300)
+        for text in ("hierarchical:floor=1", "hierarchical:floor=0", "hierarchical:floor=1")
+    )
+    assert played(first).regret == played(second).regret
+    trace = next(table for _, table in tables(drawn.make_policy(), drawn, 0, None, lambda done: None))
+    assert summarise(pl.DataFrame(pl.from_arrow(trace))).regret > 1.2 * played(first).regret
