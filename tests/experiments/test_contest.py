@@ -246,6 +246,7 @@ def test_the_command_writes_table_and_picture(
     shown = capsys.readouterr().out
     assert shown.splitlines()[1].split() == ["LastFM", "40,000", "Hierarchical", "0.650", "RAN", "1.000"]
     assert all(len(line) <= 120 for line in shown.splitlines())
+    assert "\nRegret over RAN's, lower is better; " in shown
     assert page.read_text() == f"# Results\n\n{BEGIN}\n{text}{END}\n\nmore\n"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "contest.json",

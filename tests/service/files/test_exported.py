@@ -231,6 +231,9 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("hello")
     with pytest.raises(FileError, match="is none of: a service's store"):
         open_interactions(tmp_path / "text.db")
+    (tmp_path / "log.csv").write_text("user,item,payoff\n")
+    with pytest.raises(FileError, match=r"a \.csv log has no probabilities, so play policies on it with"):
+        open_interactions(tmp_path / "log.csv")
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(FileError, match="has log format 'none', expected '2'"):
         open_interactions(tmp_path / "a.parquet")

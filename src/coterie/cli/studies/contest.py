@@ -22,6 +22,8 @@ from coterie.experiments.study.contest import ContestLine, put_into, read_contes
 from coterie.experiments.study.contest_games import GAMES, N_SETTINGS, PLAYERS, players
 from coterie.experiments.study.protocol import PAPER_RUNS, Protocol
 
+LEGEND = "Regret over RAN's, lower is better; in a log the click-through rate, higher is better."
+
 
 def contest(
     what: Annotated[
@@ -121,6 +123,7 @@ def _write(folders: Sequence[Path], out: Path, into: Path | None, as_json: bool)
     if verdict is not None:
         console.print(contest_verdict.words(verdict), "", sep="\n", highlight=False)
     console.print(shown)
+    console.print("", LEGEND, sep="\n", highlight=False)
     console.print(f"Whole table: {out / 'contest.md'}", highlight=False, soft_wrap=True)
 
 

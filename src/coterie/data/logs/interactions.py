@@ -108,6 +108,9 @@ def _service_log() -> Any:
     return import_module("coterie.data.logs.service_log")
 
 
+ONLY_CHOICES = "; a .csv log has no probabilities, so play policies on it with `coterie compare`"
+
+
 def _read(path: Path, user_path: str) -> InteractionLog:
     from coterie.data.logs.bandit_feedback import read_npz
     from coterie.data.logs.dsjson import read_dsjson
@@ -125,7 +128,7 @@ def _read(path: Path, user_path: str) -> InteractionLog:
         return _service_log().read_store(path)  # type: ignore[no-any-return]
     raise FileError(
         f"{path} is none of: a service's store (SQLite), its .parquet export, a .dsjson file, a .parquet file of "
-        "decisions, an .npz file with an obp bandit feedback"
+        "decisions, an .npz file with an obp bandit feedback" + ONLY_CHOICES * (kind == ".csv")
     )
 
 

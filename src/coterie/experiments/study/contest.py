@@ -29,7 +29,6 @@ FIRST = ("hierarchical", "vw")  # of the columns
 RANDOM = "random"
 NOT_PLAYED = "Not played in the runs that this line is made of."
 WITH_FRIENDS = " and friends"  # a view's suffix
-GIVEN = "it is given friendships, so it plays in the line with friends"
 NOT_GIVEN = "it takes no friendships"
 BEGIN, END = "<!-- contest -->", "<!-- end of contest -->"
 
@@ -183,13 +182,12 @@ def _lines(group: dict[str, Any], apart: str) -> list[ContestLine]:
     views = {"": any_view}
     if of_both & plain.keys():
         views = {"features only": plain, "features and ids": any_view}
-    why = group["not_played"] | dict.fromkeys(befriended, GIVEN)
     lines = [
-        ContestLine(f"{title}, {view}" if view else title, *facts, shown, why)
+        ContestLine(f"{title}, {view}" if view else title, *facts, shown, group["not_played"])
         for view, shown in views.items()
     ]
     if befriended:
-        why = group["not_played"] | dict.fromkeys(any_view, NOT_GIVEN)
+        why = dict.fromkeys([*NICKNAMES, *POLICIES], NOT_GIVEN)
         befriended |= {name: score for name, score in plain.items() if name == RANDOM}
         lines.append(ContestLine(f"{title}, features and friends", *facts, befriended, why))
     return lines

@@ -35,6 +35,7 @@ NOT_ON_TWINS = {
 SLOW = "it takes more than four minutes of processor time here, so it plays only if it is named"
 NOT_ITS_GAME = {"sparse-cab": "it is for many features of which few matter to a user"}
 NO_FRIENDS = {"gob-lin": "these data have no friendships"}
+WITH_FRIENDS = {"gob-lin": "it is given friendships, so it plays in the line with friends"}
 BEFRIENDED = ("lastfm", "delicious")
 # On the other games without users these had LinUCB's results, to the last digit.
 LIKE_LINUCB = dict.fromkeys(
@@ -68,14 +69,16 @@ GAMES: dict[str, ContestGame] = {
     "movielens-100k": ContestGame("movielens-100k", too_slow=("m-cnb", "bass")),
     **{
         name: ContestGame(name, too_slow=("m-cnb",))
-        for name in ("movielens-groups", "movielens-locb", "dense")
+        for name in ("movielens-groups", "movielens-locb", "open-bandit", "music-and-news", "dense", "lonely")
     },
     **{name: ContestGame(name, is_long=True) for name in LONG},
     "digits": ContestGame(
-        "digits", is_long=True, too_slow=("locb", "bass", "m-cnb", "hier-ts")
+        "digits", is_long=True, too_slow=("locb", "bass", "m-cnb", "hier-ts", "dccb")
     ),  # vectors of 650 features
     **{
-        f"{name}{suffix}": ContestGame(name, settings, is_long=True, too_slow=("bass", "m-cnb"))
+        f"{name}{suffix}": ContestGame(
+            name, settings, is_long=True, too_slow=("bass", "m-cnb", "cofiba", "dccb")
+        )
         for name in ("lastfm", "delicious")
         for suffix, settings in (("", {}), ("-pool", {"pool": "all"}))
     },
@@ -84,7 +87,7 @@ GAMES: dict[str, ContestGame] = {
 
 def why_not_played(dataset: str) -> dict[str, str]:
     """Return who does not play a dataset because of what it is, with the reason, by name."""
-    found = dict(NOT_ITS_GAME) if dataset in BEFRIENDED else NOT_ITS_GAME | NO_FRIENDS
+    found = NOT_ITS_GAME | (WITH_FRIENDS if dataset in BEFRIENDED else NO_FRIENDS)
     if dataset in TWINS:
         return found | NOT_ON_TWINS
     if dataset == "digits":
