@@ -26,6 +26,8 @@ from tests.service.log import test_crash as crash
 
 TIMEOUT = 1.5  # seconds after which a client turns to another service
 LONG = 6.0  # the same for erasures and changes of policy, which read the whole log
+SILENT = 3.0  # seconds for which nobody turns to a service that did not answer in time
+BEAT = 0.01  # seconds between two questions to the control
 CONNECTIONS = 24  # that the server takes
 TABLES = ("coterie_log", "coterie_head", "coterie_leases", "coterie_users")
 
@@ -108,8 +110,9 @@ class Services:
         store = self.store
         if self.proxies:
             store = store.replace(f":{self.server.port}/", f":{self.proxies[place].port}/")
-        self.ports[place], self.children[place] = self._start(store)
-        crash._wait_for(self.ports[place], self.children[place])
+        port, self.children[place] = self._start(store)
+        crash._wait_for(port, self.children[place])
+        self.ports[place] = port  # from here on requests are sent to it, as by a balancer
 
     def begin_again(self) -> None:
         """Do what a supervisor does."""
@@ -189,6 +192,7 @@ class Load:
         self.failed: BaseException | None = None
         self.refused: dict[int, str] = {}  # the last of each sender, with the time
         self._pair, self._senders = pair, senders
+        self._silent = [0.0] * len(pair.ports)  # until when nobody turns to a service that did not answer
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -236,7 +240,10 @@ class Load:
                             break
                 finally:
                     await opened.__aexit__(None, None, None)
-            place = (place + 1) % len(self._pair.ports)
+            for _ in self._silent:
+                place = (place + 1) % len(self._silent)
+                if self._silent[place] < time.monotonic():
+                    break
             await asyncio.sleep(0.02)
 
     async def _ask(self, sender: Sender, client: Any, place: int) -> bool:
@@ -251,6 +258,8 @@ class Load:
                 status, answer = await client.ask(wire)
         except (OSError, TimeoutError) as error:
             status, answer = 503, repr(error).encode()
+            if isinstance(error, TimeoutError):
+                self._silent[place] = time.monotonic() + SILENT
         if status == 503:
             self.refused[sender.number] = (
                 f"{time.monotonic()} {self._pair.ports[place]} {request.kind} {answer!r}"
@@ -260,6 +269,39 @@ class Load:
         sender.answered(request, status, answer)
         self.acknowledged = time.monotonic()
         return True
+
+
+class Control:
+    """A service on a store of its own, asked again and again: it tells how fast the machine is just now.
+
+    A pause of the others is counted in its answers, at most one per `BEAT`. If the machine does other things, it
+    answers less often, too; if it answers and the others do not, they wait for something.
+    """
+
+    def __init__(self, start: crash.Start, store: str, load: Load) -> None:
+        self.longest = 0.0  # seconds without an acknowledgement by the others
+        self._load = load
+        self._stop = threading.Event()
+        self._service = Services(start, store, count=1)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking, and kill the service."""
+        self._stop.set()
+        self._thread.join()
+        self._service.close()
+
+    def _run(self) -> None:
+        url = f"http://127.0.0.1:{self._service.ports[0]}"
+        answers, seen = 0, self._load.acknowledged
+        with httpx.Client(base_url=url, timeout=crash.PATIENCE) as client:
+            while not self._stop.wait(BEAT):
+                answer = client.post("/v1/rank", json={"actions": [{"id": "a"}, {"id": "b"}]})
+                assert answer.status_code == 201, answer.text
+                now = self._load.acknowledged
+                answers, seen = answers + 1 if now == seen else 0, now
+                self.longest = max(self.longest, answers * BEAT)
 
 
 @contextmanager

@@ -42,9 +42,14 @@ from tests.service.log import test_crash as crash
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    with crash.stores(request.param, tmp_path) as new:
-        yield new(0)
+def new(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[int], str]]:
+    with crash.stores(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def url(new: Callable[[int], str]) -> str:
+    return new(0)
 
 
 def _tick(first: int, at: int = 0) -> Append:
@@ -332,33 +337,35 @@ def test_a_start_waits_while_another_service_closes_the_file(
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(500, marks=pytest.mark.slow)])
-def test_kills_among_four_services_under_load_lose_nothing_acknowledged(url: str, kills: int) -> None:
+def test_kills_among_four_services_under_load_lose_nothing_acknowledged(
+    new: Callable[[int], str], url: str, kills: int
+) -> None:
     """With retries at other services, erasures and changes of policy. COTERIE_KILLS is how many instead of 500.
 
-    On PostgreSQL, every tenth kill of the slow test comes after one service stood still for 20 s. The answers about
-    events that several clients ask for at once are linearizable, and in the end all four states are equal to the bit.
+    On PostgreSQL, every tenth kill of the slow test comes after one service stood still for 20 s. The others never
+    pause for longer than 1 s. The answers about events that several clients ask for at once are linearizable, and in
+    the end all four states are equal to the bit.
     """
     stops = kills == 500 and url.startswith("postgresql")
     if kills == 500:
         kills = int(os.environ.get("COTERIE_KILLS", kills))
-    rng, facts, history, longest, usual = random.Random(3), Facts(), History(), 0.0, 0.0
+    rng, facts, history = random.Random(3), Facts(), History()
     with crash.host() as start:
         services = faults.Services(start, url, count=4)
         try:
             senders = [Sender(number, 3, facts, policies=True) for number in range(6)]
             load = faults.Load(services, [*senders, *(Racer(6 + k, 3, history) for k in range(4))])
             try:
-                for number in range(kills):
-                    services.whole()
-                    if stops and number % 10 == 5:
-                        with faults._stopped([services.children[rng.randrange(4)]]):
-                            end = time.monotonic() + 20
-                            while time.monotonic() < end:
-                                longest = max(longest, load.after(time.monotonic(), crash.PATIENCE))
-                    for _ in range(rng.randrange(1, 20)):
-                        usual = max(usual, load.after(time.monotonic(), crash.PATIENCE))
-                    services.kill(rng.randrange(4))
-                    load.after(time.monotonic(), crash.PATIENCE)
+                with closing(faults.Control(start, new(1), load)) as control:
+                    for number in range(kills):
+                        services.whole()
+                        if stops and number % 10 == 5:
+                            with faults._stopped([services.children[rng.randrange(4)]]):
+                                time.sleep(20)
+                        for _ in range(rng.randrange(1, 20)):
+                            load.after(time.monotonic(), crash.PATIENCE)
+                        services.kill(rng.randrange(4))
+                        load.after(time.monotonic(), crash.PATIENCE)
                 services.whole()
             finally:
                 load.stop()
@@ -375,10 +382,8 @@ def test_kills_among_four_services_under_load_lose_nothing_acknowledged(url: str
     print(
         f"{kills} kills, {facts.counts}, {facts.again} sent again, {raced} answers about {len(history.events)} events"
     )
-    print(f"longest pause {longest:.2f} s beside a stopped service, {usual:.2f} s beside none")
-    assert longest < max(
-        1.0, 2 * usual
-    )  # on a machine with other things to do, there are pauses without a fault
+    print(f"longest pause {control.longest:.2f} s")
+    assert control.longest <= 1.0
     assert {"rank", "reward"} <= facts.counts.keys()
     assert raced > 10
 
