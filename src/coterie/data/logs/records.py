@@ -7,6 +7,7 @@ any other change is a new VERSION.
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -62,8 +63,14 @@ class ShownAction(Struct, frozen=True, omit_defaults=True):
     def encoded(self) -> Encoded:
         """Return it as a candidate."""
         if self.hashed is None:
-            return hashed_actions({}, [(name_of(self.id), {})])
+            return _encoded_alone(self.id)
         return Encoded.from_bytes(self.hashed)
+
+
+@lru_cache(maxsize=10_000)
+def _encoded_alone(name: str) -> Encoded:
+    """Return an action without features as a candidate; the same few are shown again and again."""
+    return hashed_actions({}, [(name_of(name), {})])
 
 
 class Rank(Struct, frozen=True, tag="rank", omit_defaults=True):

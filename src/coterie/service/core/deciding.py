@@ -161,11 +161,10 @@ def _kept(decision: Decision, policy: Policy, config: Config) -> tuple[Floats, f
 
     They are the policy's own, unless the best action is asked for.
     """
+    if policy.name != "random" and config.explore == "policy" and config.exploration > 0:
+        return decision.probability, config.exploration
     best = np.eye(1, len(decision.score), decision.choice)[0]
-    if policy.name == "random":
-        return best, 1.0
-    own = config.explore == "policy" and config.exploration > 0
-    return decision.probability if own else best, config.exploration
+    return best, 1.0 if policy.name == "random" else config.exploration
 
 
 def _explore(kept: Floats, uniform: float, draws: tuple[float, float]) -> tuple[int, Floats]:
