@@ -40,8 +40,7 @@ def make_batch(seed: int, n_rounds: int, d: int, n_users: int = 9, c: int = 4, l
 def test_the_panel_product_is_a_matrix_product(width: int, d: int, many: bool) -> None:
     rng = np.random.default_rng(width)
     x, pairs = unit_vectors(rng, width, d), d * (d + 1) // 2
-    flat_pairs, flat = np.empty(width * pairs), np.empty(width * d)
-    panel_kernels.lay_columns(x, flat_pairs, flat)
+    flat_pairs, _ = panel_kernels.lay_columns(x, np.arange(width))
     multiply, count = (panel_kernels.multiply_panels, PANELS) if many else (panel_kernels.multiply_panel, 1)
     users = count * PANEL
     half = rng.normal(size=(users, d, d))
@@ -116,9 +115,9 @@ def test_choosing_for_many_is_choosing_one_by_one() -> None:
 
 
 @jit
-def _update_many(inverses: Any, weights: Any, lost: Any, missed: Any, contexts: Any) -> None:
+def _update_many(panels: Any, contexts: Any) -> None:
     for t in range(contexts.shape[0]):
-        panel_kernels.learn_row(inverses, weights, lost, missed, 0, contexts[t], 0.5)
+        kernels.learn_one(panels, 1, 0, contexts, t, 0.5)
 
 
 def exact_inverse(steps: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -155,7 +154,7 @@ def test_a_million_updates_leave_the_inverse_right_to_the_last_bits(shape: str) 
     exact = exact_inverse(steps)[np.triu_indices(3)]
     models = Dense(3)
     models.update("u", steps[0] / 2**20, 0.5)
-    _update_many(*models._panels, steps[1:] / 2**20)
+    _update_many(models._panels, steps[1:] / 2**20)
     assert np.abs(models._panels.inverses[0, :, 0] - exact).max() / np.abs(exact).max() < 5e-16
 
 

@@ -16,48 +16,43 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models._kernels.users import dense as kernels
-from coterie.models._kernels.users import panels
-from coterie.models._kernels.users.cab import Cab, play_cab
-from coterie.models._kernels.users.panels import Panels
+from coterie.models._kernels.users.dense import Panels
 from coterie.models._kernels.users.simd import PANEL
 from coterie.models.actions import ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
 from coterie.models.checks import read_vectors
 from coterie.models.files import Tensors, take
-from coterie.models.protocol import Look, Near, View
+from coterie.models.protocol import Look, View
 from coterie.models.ranges import PRODUCT, ROUNDED, are_covariances
-from coterie.models.rows.chunks import Game
 from coterie.models.rows.ridges import packing
 from coterie.models.threads import in_chunks
-from coterie.models.users.user_rows import RowModels, UserRows
+from coterie.models.users.compiled_models import CompiledModels
 
 
 @final
-class Dense(RowModels):
+class Dense(CompiledModels):
     """One ridge regression per user over `n_features` features."""
 
+    _kernels = kernels
+
     def __init__(self, n_features: int) -> None:
+        super().__init__()
         self.n_features = n_features
-        self._known = UserRows()
         self._panels = empty_panels(0, n_features)
 
     def read(self, contexts: ActionsLike) -> Floats:
-        """Check candidates and return them as (candidates, n_features)."""
-        return read_vectors(contexts, self.n_features)
+        """Check candidates and return them as (candidates, n_features), contiguous in memory."""
+        found = read_vectors(contexts, self.n_features)
+        return found if found.flags.carray else np.require(found, requirements=["C", "W"])
 
-    def view(self, user: Hashable, contexts: Floats) -> View:
-        """Return the user's own estimates and spreads."""
-        row = self._known.row(user)
-        estimate, spread = np.zeros(len(contexts)), np.empty(len(contexts))
-        if row < 0:
-            panels.norms(contexts, spread)
-        else:
-            panels.view(self._panels.inverses, self._panels.weights, row, contexts, estimate, spread)
-        return View(estimate, spread)
+    def _state(self) -> Panels:
+        return self._panels
 
-    def gather(self, user: Hashable, contexts: Floats, view: View, scale: float) -> Near:
-        """Sum over each candidate's neighbours."""
-        return self._with_user(user, view, self._sums(contexts, view, scale))
+    def _numbers(self, contexts: Floats) -> Floats:
+        return contexts
+
+    def _learnable(self, context: Floats) -> Floats:
+        return context[None]
 
     def look_many(self, users: Sequence[Hashable], contexts: Sequence[Floats], scale: float) -> list[Look]:
         """Do what `view` and `gather` do for several users, with one product for all."""
@@ -70,40 +65,6 @@ class Dense(RowModels):
             first += len(rows)
         return answers
 
-    def chances(
-        self, user: Hashable, contexts: Floats, view: View, scale: float, seed: int
-    ) -> tuple[Near, Floats]:
-        """Return what `gather` does, and the probability that each candidate's average draw is the largest."""
-        alone = self._known.lacks_row(user)
-        near, chances = kernels.chances(
-            *self._panels[:2], self._known.n_rows, contexts, *view, scale, alone, seed
-        )
-        return Near(near[0].astype(np.int64), near[1], near[2]), chances
-
-    def neighbours(self, user: Hashable, contexts: Floats, view: View, scale: float) -> list[Hashable]:
-        """Return the neighbours for the first candidate."""
-        near = kernels.near_rows(
-            *self._panels[:2], self._known.n_rows, contexts[0], view.estimate[0], view.spread[0], scale
-        )
-        return self._named(user, near)
-
-    def update(self, user: Hashable, context: Floats, payoff: float) -> int:
-        """Update one user."""
-        row = self._known.row(user)
-        if row < 0:
-            row = self._open_row(user)
-        panels.learn_row(*self._panels, row, context, payoff)
-        return 1
-
-    def share(
-        self, user: Hashable, context: Floats, payoff: float, view: View, scale: float, limit: float
-    ) -> int:
-        """Update the certain neighbours."""
-        near = (view.estimate[0], view.spread[0], scale, limit)
-        row = self._known.row(user)
-        learners: int = kernels.share(*self._panels, self._known.n_rows, row, context, payoff, *near)
-        return learners + (self.update(user, context, payoff) if self._known.lacks_row(user) else 0)
-
     def drop(self, user: Hashable) -> None:
         """Forget a user; the last row moves into the gap."""
         row = self._known.drop(user)
@@ -115,14 +76,7 @@ class Dense(RowModels):
 
     def run(self, batch: Batch, rule: Rule, rng: np.random.Generator) -> Outcome:
         """Play checked rounds of CAB in one compiled loop."""
-        c = batch.candidates.shape[1]
-        own, contexts = np.empty((3, c)), np.empty((c, self.n_features))
-
-        def loop(game: Game) -> None:
-            self._reserve(int(game.so_far[2]) + 1)
-            play_cab(Cab(kernels.DenseModels(self._panels, contexts), rule, own), game, rng)
-
-        return self._known.play(batch, batch.items, np.zeros(2, dtype=np.int64), rule.learned, loop)
+        return self.play(batch, batch.items, np.zeros(2, dtype=np.int64), rule, rng)
 
     def part(self, users: Sequence[Hashable]) -> Tensors:
         """Return some users as arrays, with a row for each updated user."""
@@ -167,31 +121,22 @@ class Dense(RowModels):
         self._panels, self._known = fresh._panels, fresh._known
 
     def _sums(self, contexts: Floats, view: View, scale: float) -> Floats:
-        """Sum members, estimates and spreads over the neighbours with a row: (3, candidates)."""
-        rows = self._known.n_rows
-        inverses, weights = self._panels.inverses, self._panels.weights
+        rows, which = self._known.n_rows, np.arange(len(contexts))
         n_panels = -(-rows // PANEL)
+        asked = self._panels, rows, contexts, which, *view, scale
         if n_panels <= kernels.CHUNK:
-            sums: Floats = kernels.gather_all(inverses, weights, rows, contexts, *view, scale)
+            sums: Floats = kernels.gather(*asked)
             return sums
 
         def chunk(first: int, last: int) -> Floats:
-            part = np.zeros((3, len(contexts)))
-            kernels.gather(inverses, weights, rows, contexts, *view, scale, first, last, part)
+            part: Floats = kernels.gather_part(*asked, first, last)
             return part
 
         return sum(in_chunks(chunk, n_panels, kernels.CHUNK), start=np.zeros((3, len(contexts))))
 
-    def _open_row(self, user: Hashable) -> int:
-        """Give a user a row with M = I and w = 0, and return it."""
-        self._reserve(self._known.n_rows + 1)
-        row = self._known.give_row(user)
-        panels.open_row(*self._panels, row)
-        return row
-
-    def _reserve(self, rows: int) -> None:
+    def _reserve(self, users: int, payoffs: int = 0) -> None:
         """Make room for this many rows, at least doubling."""
-        have, need = len(self._panels.weights), -(-rows // PANEL)
+        have, need = len(self._panels.weights), -(-users // PANEL)
         if need > have:
             wider = empty_panels(max(need, 2 * have), self.n_features)
             for name, old in self._panels._asdict().items():

@@ -1,6 +1,7 @@
 """The compiled loop of CAB over users with models of their own: Algorithm 1, whatever the models are.
 
-`models` is `DenseModels` or `FadingModels`. Users have numbered rows, in the order of their first payoffs.
+They are `dense.Panels` or `fading.FadingRows`, and the module of each has the functions named here. Users have
+numbered rows, in the order of their first payoffs.
 """
 
 from typing import Any, NamedTuple
@@ -13,15 +14,11 @@ from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import at_once, jit
 from coterie.models._kernels.probability import draw_from, first_best
 from coterie.models._kernels.rounds import Rule
-from coterie.models._kernels.rows.dispatch import by_type
+from coterie.models._kernels.rows.dispatch import by_type, chances, name, view
 from coterie.models._kernels.rows.game import Game, join, play
 
-have_room = by_type("has_room")
-see = by_type("see")
-sums = by_type("sums")
-draws = by_type("draws")
-learn_one = by_type("learn_one")
-learn_together = by_type("learn_together")
+NAMES = ("has_room", "gather", "learn_one", "learn_together")
+have_room, gather, learn_one, learn_together = map(by_type, NAMES)
 
 
 @given
@@ -44,7 +41,7 @@ def score_of(members: float, estimate: float, spread: float, scale: float) -> fl
 @jit
 def has_room(state: Cab, game: Game) -> bool:
     """Return whether everybody and a newcomer may learn a new item."""
-    return have_room(state.models, game)  # type: ignore[no-any-return]
+    return have_room(state.models, game.so_far[2])  # type: ignore[no-any-return]
 
 
 @jit
@@ -52,13 +49,14 @@ def pick(state: Cab, game: Game, row: int, which: Ints, rng: Generator) -> tuple
     """Choose by the neighbourhoods. A user without a row is only in the user's own neighbourhood."""
     models, rule, own = state
     estimate, spread, score = own[0], own[1], own[2]
-    scale = scale_after(rule.alpha, game.so_far[1])
-    see(models, row, game, which, estimate, spread)
+    _, learned, n = game.so_far
+    scale = scale_after(rule.alpha, learned)
+    view(models, row, game.items, which, estimate, spread)
     if rule.thompson:
-        near, likely = draws(models, game, which, estimate, spread, scale, row < 0)
+        near, likely = chances(models, n, game.items, which, estimate, spread, scale, row < 0, learned)
         k = draw_from(likely, rng)
         return k, int(near[0, k])
-    near = sums(models, game, which, estimate, spread, scale)
+    near = gather(models, n, game.items, which, estimate, spread, scale)
     for k in range(len(which)):
         if row < 0:
             near[0, k] += 1.0
@@ -72,17 +70,18 @@ def pick(state: Cab, game: Game, row: int, which: Ints, rng: Generator) -> tuple
 def learn(state: Cab, game: Game, user: int, which: Ints, k: int, payoff: float) -> int:
     """Update the user alone, or with all certain neighbours if the user is certain; return how many learned."""
     models, rule, own = state
-    row, learners = game.people.row[user], 0
-    scale, limit = scale_after(rule.alpha, game.so_far[1]), rule.gamma / 4
+    row, learners, items, at = game.people.row[user], 0, game.items, which[k]
+    _, learned, n = game.so_far
+    scale, limit = scale_after(rule.alpha, learned), rule.gamma / 4
+    name(models, items, at, game.named)
     if scale * own[1, k] < limit:
-        learners = learn_together(models, row, game, which, k, payoff, own[0], own[1], scale, limit)
+        learners = learn_together(models, n, row, items, at, payoff, own[0, k], own[1, k], scale, limit)
     elif row >= 0:
-        learn_one(models, row, game, which, k, payoff)
+        learn_one(models, n, row, items, at, payoff)
         learners = 1
     if row < 0:
-        row = game.so_far[2]
-        learn_one(models, row, game, which, k, payoff)
-        join(game.people, user, row)
+        learn_one(models, n, n, items, at, payoff)
+        join(game.people, user, n)
         game.so_far[2] += 1
         learners += 1
     return learners
