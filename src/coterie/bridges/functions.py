@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models import make_models
 from coterie.models.actions import ActionLike, ActionsLike
-from coterie.models.checks import check_user, read_payoff
+from coterie.models.checks import read_payoff
 from coterie.models.files import Tensors
 from coterie.policies.base.decision import Decision
 from coterie.policies.base.parameters import Seed, make_rng
@@ -77,7 +77,6 @@ class FromFunction(Policy):
 
     def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Call the function."""
-        check_user(user)
         contexts = self.models.read(contexts)
         chance = self._read(self.on_choose(user, contexts), len(contexts))
         return Decision(user, contexts, chance, chance, estimate=np.zeros(len(chance)))
@@ -99,7 +98,6 @@ class FromFunction(Policy):
 
     def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:
         """Pass the payoff to the function."""
-        check_user(user)
         (read,) = self.models.read([context])
         paid = read_payoff(payoff)
         if self.on_learn is not None:
@@ -110,7 +108,6 @@ class FromFunction(Policy):
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, and call on_drop."""
-        check_user(user)
         if self.on_drop is not None and user in self._known:
             self.on_drop(user)
         super().drop(user)

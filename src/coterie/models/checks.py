@@ -153,6 +153,8 @@ def list_candidates(contexts: Any, name: str = "contexts", of: str = "item ids")
 
 def read_items(contexts: ActionsLike, name: str = "contexts", advice: str = ONE_HOT) -> list[Hashable]:
     """Return candidates as a list of hashable item ids; `name` and `advice` are for messages."""
+    if type(contexts) is list and contexts and PLAIN.issuperset(map(type, contexts)):
+        return [*contexts]
     check_whole(name, contexts, ContextError)
     items = list_candidates(ids_of(contexts), name)
     for item in items:

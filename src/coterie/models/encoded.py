@@ -177,18 +177,33 @@ def read_actions(contexts: ActionsLike) -> tuple[Any, Encoded]:
         return contexts, encode_vectors(read_table(contexts))
     if isinstance(contexts, Mapping | Action):
         raise ContextError(f"contexts is {contexts!r}, expected a list of actions, such as [{contexts!r}]")
+    if type(contexts) is list and {*map(type, contexts)} == {str} and 2 * len(contexts) <= MOST_CROSSES:
+        return [*contexts], _encode_ids(contexts)
     actions = list_candidates(contexts, of="actions")
     context: Mapping[str, Any] = actions[0].context if isinstance(actions[0], Action) else {}
     found: list[tuple[str | None, Mapping[str, float]]] = []
     for k, given in enumerate(actions):
-        if isinstance(given, str) and context == {}:
-            found.append((f"id={given}", {}))
-            continue
         action = given if isinstance(given, Action) else _as_action(given)
         if action.context is not context and action.context != context:
             raise ContextError(f"action {k} has another context than the first; all must share one")
         found.append((_name(action.id), _named_or_numbered(f"action {k}", action.features)))
     return actions, encode(named_features("the context", context) if context else {}, found)
+
+
+def _encode_ids(names: list[str]) -> Encoded:
+    """Return candidates that have ids and nothing else."""
+    n = len(names)
+    hashes = np.array([hash_name(f"id={name}") for name in names], dtype=np.uint64)
+    return Encoded(
+        HashedItems(
+            np.empty(0, dtype=np.uint64),
+            np.empty(0),
+            np.arange(n + 1),
+            hashes,
+            np.ones(n),
+            np.ones(n, np.bool_),
+        )
+    )
 
 
 def _as_action(given: Any) -> Action:

@@ -126,7 +126,6 @@ class CAB(Policy):
         """Score each candidate by its neighbourhood's average estimate and bound."""
         if self.engine is not None and isinstance(self.models, Batched):  # one call is faster than two
             return self.decide_many([user], [contexts])[0]
-        check_user(user)
         contexts = self.models.read(contexts)
         scale = scale_at(self.alpha, self.learned)
         own = self.models.view(user, contexts)
@@ -200,7 +199,6 @@ class CAB(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`."""
-        check_user(user)
         contexts = self.models.read([context])
         scale = scale_at(self.alpha, self.learned)
         return self.models.neighbours(user, contexts, self.models.view(user, contexts), scale)

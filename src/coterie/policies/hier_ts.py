@@ -25,7 +25,7 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models.actions import ActionLike, ActionsLike
-from coterie.models.checks import check_count, check_number, check_user, read_payoff, read_vectors
+from coterie.models.checks import check_count, check_number, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import probability_of_best_together
 from coterie.policies.base.decision import Basis, Decision
@@ -121,7 +121,6 @@ class HierTS(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs decide for `user`: all, including `user`."""
-        check_user(user)
         read_vectors([context], self.n_features)
         return list(self._known | {user: None})
 

@@ -18,7 +18,7 @@ import numpy as np
 from coterie.errors import FileError
 from coterie.models import make_rows
 from coterie.models.actions import ActionLike, ActionsLike
-from coterie.models.checks import check_flag, check_user, read_payoff
+from coterie.models.checks import check_flag, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Linear, play_linucb
@@ -127,7 +127,6 @@ class LinUCB(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs decide for `user`: all, including `user`, or `user` alone."""
-        check_user(user)
         self.rows.read([context])
         return list(self._known | {user: None}) if self.shared else [user]
 

@@ -26,7 +26,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import names_of, no_outcome
 from coterie.models.candidates import Candidates
-from coterie.models.checks import check_user, read_payoff
+from coterie.models.checks import read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import draw_from
@@ -132,7 +132,6 @@ class VW(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return all users, including `user`: there is one model."""
-        check_user(user)
         self._kind.read_one(context)
         return list(self._known | {user: None})
 

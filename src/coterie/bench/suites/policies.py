@@ -23,7 +23,7 @@ MAKERS: dict[str, Callable[[], Policy]] = {
     "LinUCB": lambda: LinUCB(n_features=FEATURES, alpha=0.1),
 }
 PROMISED = ("CLUB", "SCLUB", "DynUCB")
-WAITS = 3  # a round calls choose, which calls decide, and learn
+WAITS = 2  # a round calls choose and learn
 
 
 def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:

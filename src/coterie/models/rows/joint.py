@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError, UserError
 from coterie.models.actions import Actions, ActionsLike
-from coterie.models.checks import check_user, read_items, read_vectors
+from coterie.models.checks import read_items, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.protocol import View
 from coterie.models.ranges import MOST_SET, are_covariances
@@ -133,7 +133,6 @@ class Joint:
 
     def add(self, user: Hashable) -> None:
         """Register a user; a user outside the blocks is not coupled with others."""
-        check_user(user)
         if user not in self._place:
             self._place[user] = (self._next, 0)
             self.blocks[self._next] = Block(self.alone, [[user]])
@@ -149,7 +148,6 @@ class Joint:
 
     def drop(self, user: Hashable) -> None:
         """Forget a user. The others keep what they learned."""
-        check_user(user)
         if user not in self._place:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         b, node = self._place.pop(user)

@@ -28,7 +28,7 @@ from coterie.models._kernels.users.history_arrays import (
 )
 from coterie.models.actions import ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule, as_rounds, outcome_of, positions
-from coterie.models.checks import check_user, read_items
+from coterie.models.checks import read_items
 from coterie.models.files import Tensors
 from coterie.models.protocol import Near, View
 from coterie.models.users import one_hot_files
@@ -130,12 +130,10 @@ class OneHot:
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
-        check_user(user)
         self._make_row(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget a user, on every item."""
-        check_user(user)
         if user not in self._rows:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         kernel.drop(tuple(self._state), self._rows[user], len(self._columns) + len(self._free_columns))

@@ -12,7 +12,6 @@ from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
 from coterie.models.actions import Actions
 from coterie.models.batches import Batch, Outcome, outcome_of
-from coterie.models.checks import check_user
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.protocol import Near, View
 from coterie.models.roster import Roster
@@ -54,7 +53,6 @@ class UserRows:
 
     def add(self, user: Hashable) -> None:
         """Register a user."""
-        check_user(user)
         if user not in self._roster:
             self._idle.setdefault(user)
 
@@ -65,7 +63,6 @@ class UserRows:
 
     def drop(self, user: Hashable) -> int:
         """Forget a user; return the row, which the user of the last row takes over, or -1 if there was none."""
-        check_user(user)
         if user in self._idle:
             del self._idle[user]
             return -1

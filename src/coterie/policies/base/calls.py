@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from coterie.errors import ContextError, UserError
-from coterie.models.actions import ActionLike, ActionsLike
+from coterie.models.actions import ActionLike
 from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user
@@ -32,6 +32,8 @@ def wrap_methods(kind: type) -> None:
         if name.startswith("_"):
             continue
         if isinstance(member, FunctionType):
+            if name in INSIDE:
+                setattr(kind, f"_bare_{name}", member)
             setattr(kind, name, CHECKED.get(name, _holding_the_lock)(member))
         elif isinstance(member, property) and isinstance(member.fget, FunctionType):
             setattr(kind, name, property(_holding_the_lock(member.fget), doc=member.__doc__))
@@ -44,12 +46,12 @@ def has_anonymous(users: Any) -> bool:
     )
 
 
-def _deciding(method: Callable[..., Any]) -> Callable[..., Any]:
+def _checking_the_user(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def call(self: Any, user: Hashable, contexts: ActionsLike) -> Any:
+    def call(self: Any, user: Hashable, *rest: Any, **named: Any) -> Any:
         with self._lock:
             check_user(user)
-            return method(self, user, contexts)
+            return method(self, user, *rest, **named)
 
     return call
 
@@ -76,6 +78,7 @@ def _adding(method: Callable[..., None]) -> Callable[..., None]:
         if user is None:
             raise UserError("user is None, an anonymous visitor, of whom nothing is kept; give an id to add")
         with self._lock:
+            check_user(user)
             method(self, user)
 
     return call
@@ -111,4 +114,10 @@ def _holding_the_lock(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-CHECKED = {"decide": _deciding, "learn": _learning, "add": _adding, "run": _running}
+INSIDE = ("decide", "draw")  # `choose` calls these without their wrappers
+CHECKED = {
+    **dict.fromkeys(("choose", "decide", "drop", "neighbours"), _checking_the_user),
+    "add": _adding,
+    "learn": _learning,
+    "run": _running,
+}

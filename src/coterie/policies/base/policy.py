@@ -5,7 +5,7 @@ import inspect
 import os
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, ClassVar, Self
 
@@ -14,7 +14,7 @@ from numpy.random import Generator
 from coterie.errors import FileError, NumberError, ParameterError, UserError
 from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import REFUSED, check_learned, names_of, no_outcome
-from coterie.models.checks import check_pairs, check_user, read_items, read_payoff
+from coterie.models.checks import check_pairs, read_items, read_payoff
 from coterie.models.context_kind import check_kind
 from coterie.models.files import (
     PolicyState,
@@ -85,6 +85,8 @@ class Policy(ABC):
     not_saved: ClassVar[tuple[str, ...]] = ()  # parameters of the running program, which `load` may be given
     takes_both: ClassVar[bool] = False  # whether it takes n_features and one_hot together, for `Candidates`
     _lock: RLock  # held by every public method while it runs
+    _bare_decide: Callable[..., Decision]  # `decide` and `draw` for `choose`, which holds the lock
+    _bare_draw: Callable[..., int]
     _known: dict[Hashable, None]  # the known users, unless a policy keeps them in another way
     _offered: Any = ()  # what `choose` was given last
     takes_names: ClassVar[bool] = False  # whether contexts may combine ids, named features and a context
@@ -148,12 +150,10 @@ class Policy(ABC):
 
     def add(self, user: Hashable) -> None:
         """Register `user` before the first payoff. Does nothing if the user is known."""
-        check_user(user)
         self._known.setdefault(user)
 
     def drop(self, user: Hashable) -> None:
         """Forget `user`, but not what others learned from the user's payoffs. Raises UserError if unknown."""
-        check_user(user)
         if user not in self._known:
             raise UserError(f"user {user!r} is not known, so cannot be dropped")
         del self._known[user]
@@ -200,7 +200,7 @@ class Policy(ABC):
 
         Moves the random stream by one number, or by none if a candidate has probability 1; changes nothing else.
         """
-        return self.draw(self.decide(user, contexts))
+        return self._bare_draw(self._bare_decide(user, contexts))
 
     def draw(self, decision: Decision) -> int:
         """Return a candidate's position, drawn by the probabilities of `decision`, as `choose` does."""

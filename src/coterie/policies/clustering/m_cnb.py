@@ -29,7 +29,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.actions import ActionLike, ActionsLike
-from coterie.models.checks import NORM, check_count, check_number, check_user, read_payoff, read_vectors
+from coterie.models.checks import NORM, check_count, check_number, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
 from coterie.models.roster import Roster
@@ -178,7 +178,6 @@ class MCNB(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose networks answer alike on `context`, including `user`."""
-        check_user(user)
         row = self._roster.row(user)
         [near] = self._alike(row, _with_constant(read_vectors([context], self.n_features)))
         names = [self._roster.names[one] for one in np.flatnonzero(near)]
@@ -209,7 +208,6 @@ class MCNB(Policy):
 
     def add(self, user: Hashable) -> None:
         """Register a user, with an untrained network."""
-        check_user(user)
         if user not in self._roster:
             row = len(self._roster)
             fresh = self._own(-1)
@@ -220,7 +218,6 @@ class MCNB(Policy):
 
     def drop(self, user: Hashable) -> None:
         """Forget a user with network and payoffs, but not what the meta network learned from them."""
-        check_user(user)
         row, last = self._roster.leave(user), len(self._roster)
         self._nets[row] = self._nets[last]
         kept = [k for k, one in enumerate(self._users) if one != user]

@@ -10,7 +10,7 @@ from numpy.random import Generator
 from coterie.arrays import Ints
 from coterie.models import RidgeRows, make_rows
 from coterie.models.actions import ActionLike, Actions, ActionsLike
-from coterie.models.checks import check_count, check_user, read_payoff
+from coterie.models.checks import check_count, read_payoff
 from coterie.models.roster import Roster
 from coterie.models.rows.ridges import Ridges
 from coterie.policies.base.decision import Decision, decide_with
@@ -68,19 +68,16 @@ class NumberedUsers(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose models decide for `user` on `context` now, including `user`."""
-        check_user(user)
         contexts = self._read([context])
         row = self._roster.row(user)
         names = [self._roster.names[r] for r in self._deciding_together(row, contexts)]
         return names if row >= 0 else [*names, user]
 
     def add(self, user: Hashable) -> None:
-        check_user(user)
         if user not in self._roster:
             self._arrive(self._roster.join(user))
 
     def drop(self, user: Hashable) -> None:
-        check_user(user)
         leave = self._roster.leave_in_order if self.keeps_order else self._roster.leave
         self._leave(leave(user))
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Sequence
 
 from coterie.models.actions import ActionLike, ActionsLike
-from coterie.models.checks import check_count, check_user, read_payoff
+from coterie.models.checks import check_count, read_payoff
 from coterie.models.context_kind import check_one_kind
 from coterie.models.files import Tensors
 from coterie.models.rows.joint import Joint
@@ -65,7 +65,6 @@ class JointPolicy(Policy):
 
     def neighbours(self, user: Hashable, context: ActionLike) -> list[Hashable]:
         """Return the users whose payoffs count for `user`, including `user`: the same for every context."""
-        check_user(user)
         self.models.read([context])
         return self.models.coupled_with(user)
 
