@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from coterie.bench.service.loadtest import Client, action_features, context_features, request_bytes
+from coterie.bench.service.loadtest import LoadConnection, action_features, context_features, request_bytes
 from coterie.data.logs.records import SLOT
 
 CONNECTIONS, USERS = 6, 4  # users of each connection
@@ -175,9 +175,9 @@ class Sender:
 
 
 @asynccontextmanager
-async def connection(port: int) -> AsyncIterator[Client]:
+async def connection(port: int) -> AsyncIterator[LoadConnection]:
     """Open one connection."""
-    _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
+    _, client = await asyncio.get_running_loop().create_connection(LoadConnection, "127.0.0.1", port)
     try:
         yield client
     finally:

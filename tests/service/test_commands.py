@@ -11,7 +11,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from coterie.bench.service.loadtest import SERVERS, Dialect, Plan, Server, check_plan, press
+from coterie.bench.service.loadtest import SERVERS, Dialect, LoadPlan, ServerProcess, check_plan, press
 from coterie.cli.app import app
 from coterie.data.logs.rules import Config
 from coterie.errors import MissingExtraError, ParameterError
@@ -103,16 +103,16 @@ def test_a_store_in_postgresql_needs_an_extra_which_is_named(monkeypatch: pytest
 
 def test_a_load_test_is_bounded_and_stays_at_home() -> None:
     with pytest.raises(ParameterError, match="is not this machine"):
-        check_plan("http://example.org", Plan(), anywhere=False)
+        check_plan("http://example.org", LoadPlan(), anywhere=False)
     with pytest.raises(ParameterError, match="at most 256"):
-        check_plan(None, Plan(connections=1000), anywhere=False)
+        check_plan(None, LoadPlan(connections=1000), anywhere=False)
     with pytest.raises(ParameterError, match="rewards is 2, expected a share"):
-        check_plan(None, Plan(rewards=2), anywhere=False)
+        check_plan(None, LoadPlan(rewards=2), anywhere=False)
 
 
 @pytest.mark.parametrize("dialect", ["native", "personalizer"])
 def test_a_load_test_sends_rewards_in_the_dialect_of_its_ranks(tmp_path: Path, dialect: Dialect) -> None:
-    plan = Plan(seconds=3600, connections=2, users=5, actions=3, rewards=1.0, dialect=dialect, ranks=4)
+    plan = LoadPlan(seconds=3600, connections=2, users=5, actions=3, rewards=1.0, dialect=dialect, ranks=4)
     with service("--store", str(tmp_path / "log.db"), "--policy", "random") as running:
         tally = asyncio.run(press(running.url, plan))
     assert not tally.failures
@@ -127,7 +127,7 @@ def test_the_modules_that_a_load_test_starts_exist() -> None:
 def test_a_fresh_service_is_measured_on_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity")
     with pytest.raises(ParameterError, match="start one and give its --url"):
-        Server(["coterie.cli", "serve"])
+        ServerProcess(["coterie.cli", "serve"])
 
 
 def test_settings_come_from_file_environment_and_flags(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from coterie.bench.service.loadtest import Plan, Tally, lost, press, request_bytes
+from coterie.bench.service.loadtest import LoadPlan, LoadTally, lost, press, request_bytes
 from coterie.service.coordination.coordinator import Coordinator
 from coterie.service.http import connections as connections_module
 from coterie.service.http.connections import Connections
@@ -26,10 +26,10 @@ from tests.service.process import PATIENCE, service
 def test_a_stop_under_load_finishes_what_it_accepted(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
 
-    tally = Tally()
+    tally = LoadTally()
 
     async def go(url: str, stop: Callable[[], None]) -> None:
-        plan = Plan(seconds=3600, connections=8, users=20, actions=5, rewards=0.5)
+        plan = LoadPlan(seconds=3600, connections=8, users=20, actions=5, rewards=0.5)
         work = asyncio.create_task(press(url, plan, tally))
         while len(tally.decided) < 100:
             assert not work.done()

@@ -8,8 +8,8 @@ import pytest
 
 from coterie.bench.service.decisions import (
     VW,
-    Game,
-    Round,
+    GameRound,
+    QualityGame,
     coffee,
     food,
     games,
@@ -20,7 +20,7 @@ from coterie.bench.service.decisions import (
     read_ratings,
     repeated_lists,
 )
-from coterie.bench.service.loadtest import Plan, rank_writer
+from coterie.bench.service.loadtest import LoadPlan, rank_writer
 from coterie.errors import FileError
 from coterie.models.features import count
 from coterie.service.core.question import Action
@@ -33,16 +33,16 @@ def test_scores_by_hand() -> None:
 
     With probabilities 0.5 and 0.25 the weights of a uniform choice are 1 and 2: worth (1 + 2)²/(1 + 4)/2 = 0.9.
     """
-    rounds = [Round("ann", (), [Action("a"), Action("b")], [1.0, 0.0]) for _ in range(2)]
+    rounds = [GameRound("ann", (), [Action("a"), Action("b")], [1.0, 0.0]) for _ in range(2)]
     played = [0, 1], [0.5, 0.25]
-    earned = judge(Game("", False, lambda seed: rounds), rounds, played)
+    earned = judge(QualityGame("", False, lambda seed: rounds), rounds, played)
     assert earned == pytest.approx((0.5, 0.9))
-    assert judge(Game("", True, lambda seed: rounds), rounds, played).value == pytest.approx(1.0)
+    assert judge(QualityGame("", True, lambda seed: rounds), rounds, played).value == pytest.approx(1.0)
 
 
 def test_the_engine_learns_a_coffee_shop() -> None:
     rounds = coffee(0, 1500)
-    game = Game("coffee", False, lambda seed: rounds)
+    game = QualityGame("coffee", False, lambda seed: rounds)
     choices, chances = play(rounds, 0)
     assert judge(game, rounds, (choices, chances)).value > 0.4  # chance is 0.25
     assert play(rounds, 0) == (choices, chances)
@@ -102,7 +102,7 @@ def test_what_is_not_there_is_told_and_left_out(tmp_path: Path, monkeypatch: pyt
 
 def test_the_load_test_sends_what_it_says() -> None:
     for features in (False, True):
-        plan = Plan(features=features)
+        plan = LoadPlan(features=features)
         native = msgspec.json.decode(rank_writer(plan)(3, "e-1"), type=RankBody)
         other = rank_writer(msgspec.structs.replace(plan, dialect="personalizer"))(3, "e-1")
         compatible = msgspec.json.decode(other, type=RankIn)

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coterie.bench.service.loadtest import Plan, press
+from coterie.bench.service.loadtest import LoadPlan, press
 from coterie.service.core.question import Action, Question
 from coterie.service.core.statistics import KEPT
 from tests.service.helpers import START, bandit
@@ -56,7 +56,7 @@ def test_a_pressed_service_does_not_grow(tmp_path: Path) -> None:
         "[config]\nwait = 1.0\nmax-event-bytes = 1_000_000\nmax-users = 500\nmax-items = 30\n"
         "[config.parameters]\nslots = 65536\n"  # soon full: a table that fills up grows, as it may
     )
-    plan = Plan(seconds=3600, connections=16, users=1_000_000, actions=20, rewards=0.3, ranks=RANKS)
+    plan = LoadPlan(seconds=3600, connections=16, users=1_000_000, actions=20, rewards=0.3, ranks=RANKS)
     options = ("--store", str(path), "--settings", str(tmp_path / "settings.toml"))
     kilobytes, disk = [], []
     with service(*options) as running, httpx.Client(base_url=running.url) as client:

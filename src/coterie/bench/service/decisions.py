@@ -48,7 +48,7 @@ Features = Sequence[Mapping[str, Any]]
 Played = tuple[list[int], list[float]]  # choices, and their probabilities
 
 
-class Round(NamedTuple):
+class GameRound(NamedTuple):
     """One request, and the payoff of each action."""
 
     user: str
@@ -57,12 +57,12 @@ class Round(NamedTuple):
     payoffs: Sequence[float]
 
 
-class Game(NamedTuple):
+class QualityGame(NamedTuple):
     """Rounds, and their measure: the mean payoff, or the regret divided by that of random choices."""
 
     name: str
     by_regret: bool
-    rounds: Callable[[int], list[Round]]  # of a seed
+    rounds: Callable[[int], list[GameRound]]  # of a seed
 
 
 class Score(NamedTuple):
@@ -72,7 +72,7 @@ class Score(NamedTuple):
     worth: float  # the effective sample size for a uniform policy, as a share of the rounds; nan if unknown
 
 
-class Result(NamedTuple):
+class GameResult(NamedTuple):
     """One line: our result, and that of Vowpal Wabbit's best setting."""
 
     game: str
@@ -83,7 +83,7 @@ class Result(NamedTuple):
     worth: float
 
 
-def results(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Result]:
+def results(quick: bool, on_progress: Callable[[str], None]) -> Iterator[GameResult]:
     """Yield the results of each game; games without data are reported and left out."""
     seeds = range(1 if quick else 3)
     for game in games(quick, on_progress):
@@ -96,7 +96,7 @@ def results(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Result]
                 found[name] = mean_score(game, seeds, partial(play_vw, options=options)).value
             setting = (min if game.by_regret else max)(found, key=lambda name: found[name])
             rival = found[setting]
-        yield Result(game.name, game.by_regret, ours.value, rival, setting, ours.worth)
+        yield GameResult(game.name, game.by_regret, ours.value, rival, setting, ours.worth)
 
 
 def exploring(quick: bool, on_progress: Callable[[str], None]) -> Iterator[tuple[str, str, Score]]:
@@ -108,29 +108,33 @@ def exploring(quick: bool, on_progress: Callable[[str], None]) -> Iterator[tuple
             yield game.name, name, mean_score(game, seeds, partial(play, config=config))
 
 
-def games(quick: bool, on_progress: Callable[[str], None]) -> list[Game]:
+def games(quick: bool, on_progress: Callable[[str], None]) -> list[QualityGame]:
     """Return the games that can be played here."""
     found = []
     if find_spec("sklearn") is None:
         on_progress("digits are left out: scikit-learn is not installed, pip install 'coterie[experiments]'")
     else:
-        found.append(Game("digits", False, lambda seed: digits(seed, 1 if quick else 3)))
+        found.append(QualityGame("digits", False, lambda seed: digits(seed, 1 if quick else 3)))
     try:
         ratings = read_ratings(data_folder())
         new, repeated = (3_000, 3_000) if quick else (None, 40_000)
         found += [
-            Game("MovieLens, new lists", True, lambda seed: new_lists(ratings, seed, new)),
-            Game("MovieLens, repeated lists", True, lambda seed: repeated_lists(ratings, seed, repeated)),
+            QualityGame("MovieLens, new lists", True, lambda seed: new_lists(ratings, seed, new)),
+            QualityGame(
+                "MovieLens, repeated lists", True, lambda seed: repeated_lists(ratings, seed, repeated)
+            ),
         ]
     except CoterieError as error:
         on_progress(f"MovieLens is left out: {error}")
     n = 1_500 if quick else 8_000
-    found.append(Game("coffee", False, lambda seed: coffee(seed, n)))
-    found.append(Game("food", True, lambda seed: food(seed, n)))
+    found.append(QualityGame("coffee", False, lambda seed: coffee(seed, n)))
+    found.append(QualityGame("food", True, lambda seed: food(seed, n)))
     return found
 
 
-def mean_score(game: Game, seeds: Sequence[int], player: Callable[[list[Round], int], Played]) -> Score:
+def mean_score(
+    game: QualityGame, seeds: Sequence[int], player: Callable[[list[GameRound], int], Played]
+) -> Score:
     """Return the mean score of a player over some seeds."""
     scores = []
     for seed in seeds:
@@ -139,7 +143,7 @@ def mean_score(game: Game, seeds: Sequence[int], player: Callable[[list[Round], 
     return Score(*np.mean(scores, axis=0).tolist())
 
 
-def judge(game: Game, rounds: Sequence[Round], played: Played) -> Score:
+def judge(game: QualityGame, rounds: Sequence[GameRound], played: Played) -> Score:
     """Return the score of choices and their probabilities."""
     choices, chances = played
     earned = np.array([one.payoffs[k] for one, k in zip(rounds, choices, strict=True)])
@@ -152,7 +156,7 @@ def judge(game: Game, rounds: Sequence[Round], played: Played) -> Score:
     return Score(float((best - earned).sum() / (best - random).sum()), worth)
 
 
-def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> Played:
+def play(rounds: Sequence[GameRound], seed: int, config: Config | None = None) -> Played:
     """Play through the bandit with immediate rewards; return the choices and their probabilities."""
     bandit = Bandit()
     bandit.configure(config or Config(), 0)
@@ -167,7 +171,7 @@ def play(rounds: Sequence[Round], seed: int, config: Config | None = None) -> Pl
     return choices, chances
 
 
-def play_vw(rounds: Sequence[Round], seed: int, options: str) -> Played:
+def play_vw(rounds: Sequence[GameRound], seed: int, options: str) -> Played:
     """Play with Vowpal Wabbit, drawing from the probabilities it gives."""
     made = import_module("vowpalwabbit").Workspace(f"{options} -b 22 --random_seed 1 --quiet")
     rng = np.random.default_rng(seed)
@@ -198,7 +202,7 @@ def _numbers(features: Features) -> str:
     return " ".join(f"{_word(name)}:{value:.6g}" for name, value in flatten(features).items())
 
 
-def digits(seed: int, passes: int) -> list[Round]:
+def digits(seed: int, passes: int) -> list[GameRound]:
     """Return scikit-learn's digits as rounds: the payoff is 1 for the right digit of ten."""
     data: Any = import_module("sklearn.datasets").load_digits()
     rng = np.random.default_rng(seed)
@@ -206,18 +210,20 @@ def digits(seed: int, passes: int) -> list[Round]:
     found = []
     for i in np.concatenate([rng.permutation(len(data.data)) for _ in range(passes)]).tolist():
         pixels = {f"pixel {k}": value for k, value in enumerate(data.data[i].tolist()) if value}
-        found.append(Round("(shared)", [pixels], actions, [float(k == data.target[i]) for k in range(10)]))
+        found.append(
+            GameRound("(shared)", [pixels], actions, [float(k == data.target[i]) for k in range(10)])
+        )
     return found
 
 
-class Ratings(NamedTuple):
+class RatedMovies(NamedTuple):
     """The movies, and each user's ratings."""
 
     movies: dict[str, Action]
     by_user: dict[str, list[tuple[str, float]]]  # movie, and 1 for a rating of 4 or more
 
 
-def read_ratings(folder: Path) -> Ratings:
+def read_ratings(folder: Path) -> RatedMovies:
     """Read ml-latest-small: genres and decade are the movies' features."""
     tables = {}
     for name in ("movies.csv", "ratings.csv"):
@@ -236,10 +242,10 @@ def read_ratings(folder: Path) -> Ratings:
     by_user: dict[str, list[tuple[str, float]]] = {}
     for row in tables["ratings.csv"]:
         by_user.setdefault(row["userId"], []).append((row["movieId"], float(float(row["rating"]) >= 4)))
-    return Ratings(movies, by_user)
+    return RatedMovies(movies, by_user)
 
 
-def new_lists(ratings: Ratings, seed: int, most: int | None) -> list[Round]:
+def new_lists(ratings: RatedMovies, seed: int, most: int | None) -> list[GameRound]:
     """Return each user's movies in lists of 5, each movie once, all lists in random order."""
     rng = np.random.default_rng(seed)
     lists = []
@@ -249,7 +255,7 @@ def new_lists(ratings: Ratings, seed: int, most: int | None) -> list[Round]:
     return [_round(ratings, *lists[i]) for i in rng.permutation(len(lists)).tolist()[:most]]
 
 
-def repeated_lists(ratings: Ratings, seed: int, n: int) -> list[Round]:
+def repeated_lists(ratings: RatedMovies, seed: int, n: int) -> list[GameRound]:
     """Return lists of 10 of a user's movies, drawn independently each time."""
     rng = np.random.default_rng(seed)
     users = [user for user, rated in ratings.by_user.items() if len(rated) >= 10]
@@ -260,11 +266,11 @@ def repeated_lists(ratings: Ratings, seed: int, n: int) -> list[Round]:
     return found
 
 
-def _round(ratings: Ratings, user: str, rated: Sequence[tuple[str, float]]) -> Round:
-    return Round(user, (), [ratings.movies[movie] for movie, _ in rated], [paid for _, paid in rated])
+def _round(ratings: RatedMovies, user: str, rated: Sequence[tuple[str, float]]) -> GameRound:
+    return GameRound(user, (), [ratings.movies[movie] for movie, _ in rated], [paid for _, paid in rated])
 
 
-def coffee(seed: int, n: int) -> list[Round]:
+def coffee(seed: int, n: int) -> list[GameRound]:
     """Return a world like Personalizer's coffee shop: each user wants one coffee per weather and time of day."""
     rng = np.random.default_rng(seed)
     weathers, times = ("sunny", "rainy", "snowy"), ("morning", "afternoon", "evening")
@@ -277,11 +283,11 @@ def coffee(seed: int, n: int) -> list[Round]:
     for u, w, t in zip(*(rng.integers(most, size=n) for most in (20, 3, 3)), strict=True):
         payoffs = [float(k == wanted[u, w, t]) for k in range(len(actions))]
         context = [{"weather": weathers[w], "timeOfDay": times[t]}]
-        found.append(Round(f"user {u}", context, actions, payoffs))
+        found.append(GameRound(f"user {u}", context, actions, payoffs))
     return found
 
 
-def food(seed: int, n: int) -> list[Round]:
+def food(seed: int, n: int) -> list[GameRound]:
     """Return a world like Personalizer's quickstart: dishes with features, tastes by time of day, device and user."""
     rng = np.random.default_rng(seed)
     dishes: dict[str, dict[str, Any]] = {
@@ -306,5 +312,5 @@ def food(seed: int, n: int) -> list[Round]:
         logit = -1.2 + popular + own[u] + x @ (by_time[t] + by_device[d] + by_user[u])
         payoffs = (rng.random(len(actions)) < 1 / (1 + np.exp(-logit))).astype(float).tolist()
         context = [{"timeOfDay": times[t], "device": {"kind": devices[d]}}]
-        found.append(Round(f"user {u}", context, actions, payoffs))
+        found.append(GameRound(f"user {u}", context, actions, payoffs))
     return found

@@ -43,7 +43,7 @@ Dialect = Literal["native", "personalizer"]
 PATHS: dict[Dialect, str] = {"native": "/v1", "personalizer": "/personalizer/v1.0"}
 
 
-class Plan(Struct, frozen=True):
+class LoadPlan(Struct, frozen=True):
     """The requests to send."""
 
     seconds: float = 10.0
@@ -59,7 +59,7 @@ class Plan(Struct, frozen=True):
 
 
 @dataclass
-class Tally:
+class LoadTally:
     """The answers."""
 
     seconds: float = 0.0
@@ -79,7 +79,7 @@ class Tally:
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
-class Client(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One connection with one request at a time. Parses only HTTP answers with a content length."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def context_features(k: int) -> list[dict[str, Any]]:
 CONTEXTS = 1000
 
 
-def rank_writer(plan: Plan) -> Callable[[int, str], bytes]:
+def rank_writer(plan: LoadPlan) -> Callable[[int, str], bytes]:
     """Return a function that writes the body of a rank for a user and an event."""
     native = plan.dialect == "native"
     shown: list[dict[str, Any]] = [{"id": f"item-{k}"} for k in range(plan.actions)]
@@ -165,11 +165,11 @@ def rank_writer(plan: Plan) -> Callable[[int, str], bytes]:
     return write
 
 
-async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
+async def press(url: str, plan: LoadPlan, tally: LoadTally | None = None) -> LoadTally:
     """Send ranks (and rewards) over several connections, each waiting for its answer; count in `tally` if given."""
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
-    tally = Tally() if tally is None else tally
+    tally = LoadTally() if tally is None else tally
     loop = asyncio.get_running_loop()
     start = loop.time()
     end = start + plan.seconds
@@ -181,7 +181,7 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
 
     async def work(number: int) -> None:
         rng = random.Random(f"{plan.seed}-{number}")
-        _, client = await loop.create_connection(Client, host, port)
+        _, client = await loop.create_connection(LoadConnection, host, port)
         count = 0
         try:
             while loop.time() < end and not 0 < plan.ranks <= count:
@@ -215,7 +215,7 @@ async def press(url: str, plan: Plan, tally: Tally | None = None) -> Tally:
     return tally
 
 
-def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
+def check_plan(url: str | None, plan: LoadPlan, anywhere: bool) -> None:
     """Raise ParameterError unless the test is limited, and its target is this machine or explicitly allowed."""
     if not 1 <= plan.connections <= MOST_CONNECTIONS or not 0 < plan.seconds <= MOST_SECONDS:
         raise ParameterError(
@@ -231,7 +231,7 @@ def check_plan(url: str | None, plan: Plan, anywhere: bool) -> None:
         raise ParameterError(f"{host!r} is not this machine; add --anywhere if it is yours to load")
 
 
-def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
+def lost(store: Path, tally: LoadTally) -> tuple[set[str], set[str]]:
     """Return the acknowledged decisions and rewards that are missing in the log of a stopped service."""
     decided, rewarded = set(tally.decided), set(tally.rewarded)
     with closing(SqliteStore(str(store))) as opened:
@@ -243,7 +243,7 @@ def lost(store: Path, tally: Tally) -> tuple[set[str], set[str]]:
     return decided, rewarded
 
 
-class Server:
+class ServerProcess:
     """A server in a separate process, killed with SIGKILL at the end; `pinned` to one core if there are two."""
 
     def __init__(self, arguments: Sequence[str], pinned: bool = True) -> None:
@@ -293,7 +293,7 @@ def _ready(url: str) -> bool:
         return False
 
 
-def warm_store(store: str, plan: Plan, payoffs: int) -> None:
+def warm_store(store: str, plan: LoadPlan, payoffs: int) -> None:
     """Fill an empty store with a history of many users and items, so that decisions have a realistic cost."""
     rng = random.Random(plan.seed)
     tastes = [[rng.choice((0.1, 0.3, 0.6)) for _ in range(plan.actions)] for _ in range(4)]
@@ -312,7 +312,7 @@ def warm_store(store: str, plan: Plan, payoffs: int) -> None:
         save_now(bandit, opened)
 
 
-def summary(tally: Tally) -> dict[str, object]:
+def summary(tally: LoadTally) -> dict[str, object]:
     """Return the numbers of one tally; latencies in milliseconds."""
     return {
         "ranks": len(tally.latencies),
@@ -326,9 +326,11 @@ def summary(tally: Tally) -> dict[str, object]:
     }
 
 
-def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int = 0) -> dict[str, object]:
+def run(
+    plan: LoadPlan, durability: str = "lose-nothing", rounds: int = 3, warm: int = 0
+) -> dict[str, object]:
     """Load a new service and the baseline in turns, and return all numbers."""
-    totals = {"serve": Tally(), "bare": Tally()}
+    totals = {"serve": LoadTally(), "bare": LoadTally()}
     cpu = {"serve": 0.0, "bare": 0.0}
     ratios = []
     missing = 0
@@ -342,7 +344,7 @@ def run(plan: Plan, durability: str = "lose-nothing", rounds: int = 3, warm: int
             for kind, total in totals.items():
                 options = ["--store", str(store), "--durability", durability] if kind == "serve" else []
                 bare = kind == "bare"
-                server = Server([*SERVERS[kind], *options])
+                server = ServerProcess([*SERVERS[kind], *options])
                 try:
                     server.wait()
                     asyncio.run(press(server.url, msgspec.structs.replace(part, seconds=0.5)))

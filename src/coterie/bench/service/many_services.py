@@ -19,10 +19,10 @@ import msgspec
 
 from coterie.bench.service.loadtest import (
     SERVERS,
-    Client,
-    Plan,
-    Server,
-    Tally,
+    LoadConnection,
+    LoadPlan,
+    LoadTally,
+    ServerProcess,
     press,
     request_bytes,
     warm_store,
@@ -32,18 +32,20 @@ SETTLING = 0.5  # seconds of load before it is measured
 
 
 @contextmanager
-def servers(count: int, kind: str = "serve", *options: str) -> Iterator[list[Server]]:
+def servers(count: int, kind: str = "serve", *options: str) -> Iterator[list[ServerProcess]]:
     """Start servers, and kill them at the end."""
     with ExitStack() as stack:
         found = []
         for _ in range(count):
-            found.append(server := Server([*SERVERS[kind], *options], pinned=False))
+            found.append(server := ServerProcess([*SERVERS[kind], *options], pinned=False))
             stack.callback(server.kill)
             server.wait()
         yield found
 
 
-def measured(loaded: Sequence[Server], every: Sequence[Server], plan: Plan) -> tuple[Tally, list[float]]:
+def measured(
+    loaded: Sequence[ServerProcess], every: Sequence[ServerProcess], plan: LoadPlan
+) -> tuple[LoadTally, list[float]]:
     """Load some of the servers at once; return the answers, and the processor time of every server."""
 
     asyncio.run(_press_all(loaded, msgspec.structs.replace(plan, seconds=SETTLING)))
@@ -52,8 +54,8 @@ def measured(loaded: Sequence[Server], every: Sequence[Server], plan: Plan) -> t
     return tally, [server.cpu_seconds() - start for server, start in zip(every, before, strict=True)]
 
 
-async def _press_all(loaded: Sequence[Server], plan: Plan) -> Tally:
-    total = Tally()
+async def _press_all(loaded: Sequence[ServerProcess], plan: LoadPlan) -> LoadTally:
+    total = LoadTally()
     each = msgspec.structs.replace(plan, connections=max(1, plan.connections // len(loaded)))
     for tally in await asyncio.gather(*(press(server.url, each) for server in loaded)):
         total.latencies += tally.latencies
@@ -62,14 +64,14 @@ async def _press_all(loaded: Sequence[Server], plan: Plan) -> Tally:
     return total
 
 
-async def _read_elsewhere(every: Sequence[Server], plan: Plan) -> Tally:
+async def _read_elsewhere(every: Sequence[ServerProcess], plan: LoadPlan) -> LoadTally:
     """Load all servers; meanwhile decide at one and read the decision at the next, whose latencies are returned."""
-    loop, found = asyncio.get_running_loop(), Tally()
+    loop, found = asyncio.get_running_loop(), LoadTally()
     pressing = asyncio.create_task(_press_all(every, plan))
     clients = []
     for server in every:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
-        clients.append(((await loop.create_connection(Client, host, int(port)))[1], f"{host}:{port}"))
+        clients.append(((await loop.create_connection(LoadConnection, host, int(port)))[1], f"{host}:{port}"))
     prefix, count = f"read-{time.time_ns()}", 0
     while not pressing.done():
         event, count = f"{prefix}-{count}", count + 1
@@ -90,7 +92,7 @@ async def _read_elsewhere(every: Sequence[Server], plan: Plan) -> Tally:
 
 
 def run_many(
-    plan: Plan, counts: Sequence[int], store: str | None, durability: str, warm: int = 0
+    plan: LoadPlan, counts: Sequence[int], store: str | None, durability: str, warm: int = 0
 ) -> list[dict[str, Any]]:
     """Return a row for each number of services on one store: a new file, or an address that holds an empty store."""
     part = msgspec.structs.replace(plan, seconds=plan.seconds / (5 * len(counts) + 1))
@@ -115,7 +117,7 @@ def run_many(
     return rows
 
 
-def _row(every: list[Server], plan: Plan, plain: float) -> dict[str, Any]:
+def _row(every: list[ServerProcess], plan: LoadPlan, plain: float) -> dict[str, Any]:
     """Measure services that share a store; `plain` is a bare endpoint's processor time for a rank."""
     deciding, following = [], []
     for rewards in (0.0, 1.0):
@@ -126,7 +128,7 @@ def _row(every: list[Server], plan: Plan, plain: float) -> dict[str, Any]:
     total, used = measured(every, every, plan)
     rank, reward = deciding[0], deciding[1] - deciding[0]
     alone = len(every) == 1
-    elsewhere = Tally() if alone else asyncio.run(_read_elsewhere(every, plan))
+    elsewhere = LoadTally() if alone else asyncio.run(_read_elsewhere(every, plan))
     return {
         "workers": len(every),
         "ranks_a_second": total.rate,

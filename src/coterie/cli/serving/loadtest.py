@@ -55,12 +55,12 @@ def loadtest(
     With --workers, several services share a store. It prints their processor time for a rank and a reward: that of
     the one that decides, and that of one that follows as a share of it.
     """
-    from coterie.bench.service.loadtest import Plan, check_plan, press, run, summary
+    from coterie.bench.service.loadtest import LoadPlan, check_plan, press, run, summary
 
     if workers is not None:
         _compare(
             workers,
-            Plan(seconds, connections, users, actions, rewards, features=bool(features)),
+            LoadPlan(seconds, connections, users, actions, rewards, features=bool(features)),
             empty_store,
             durability,
             warm,
@@ -71,7 +71,7 @@ def loadtest(
     found: dict[str, dict[str, object]] = {}
     for kind in kinds:
         each = seconds / len(kinds)
-        plan = Plan(each, connections, users, actions, rewards, key=key, dialect=dialect, features=kind)  # type: ignore[arg-type]
+        plan = LoadPlan(each, connections, users, actions, rewards, key=key, dialect=dialect, features=kind)  # type: ignore[arg-type]
         check_plan(url, plan, anywhere)
         result = run(plan, durability, warm=warm) if url is None else summary(asyncio.run(press(url, plan)))
         found["features" if kind else "ids"] = result

@@ -15,7 +15,7 @@ import polars as pl
 from coterie.data.files import cache_folder, check_choice
 from coterie.data.logs.lists import DRAWS, thinned
 from coterie.data.logs.log_file import read_log_file
-from coterie.data.logs.logged import Logged, Records, from_arrays
+from coterie.data.logs.logged import Logged, LogRecords, from_arrays
 from coterie.errors import FileError, ParameterError
 
 MOST = 20  # candidates, unless there are few items
@@ -54,7 +54,7 @@ def open_log(
     if n_items < 2:
         raise FileError(f"{path} shows only one item; there is nothing to choose")
     length = n_items if draw == "all" else min(candidates or max(2, min(MOST, n_items // 2)), n_items)
-    everything = Records(users, served, payoffs)
+    everything = LogRecords(users, served, payoffs)
     if draw == "balanced":
         keep = thinned(served, n_items, length)
         users, served, payoffs = users[keep], served[keep], payoffs[keep]

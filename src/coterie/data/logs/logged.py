@@ -21,7 +21,7 @@ from coterie.models.batches import Batch
 BLOCK = 50_000  # records whose lists are drawn together; reading may start at any block
 
 
-class Records(NamedTuple):
+class LogRecords(NamedTuple):
     """Some records of a log, in time order."""
 
     users: NDArray[Any]  # (records,) ids
@@ -41,11 +41,11 @@ class Logged(Traits, BlockSource):
     shares: Floats  # (items,) each item's share of the records
     n_users: int
     n_rounds: int
-    records: Callable[[int, int], Records]  # from a record up to another
+    records: Callable[[int, int], LogRecords]  # from a record up to another
     n_candidates: int
     draw: str = "balanced"
     notes: Sequence[str] = ()  # remarks for readers of results
-    everything: Records | None = None  # all records, if some were left out of the rounds
+    everything: LogRecords | None = None  # all records, if some were left out of the rounds
 
     is_log: ClassVar[bool] = True
     every: ClassVar[int] = 500_000  # records that a policy plays between two commits
@@ -80,7 +80,7 @@ class Logged(Traits, BlockSource):
         """Return all parameters needed to make the same rounds again."""
         return dict(self.described)
 
-    def every_record(self) -> Records:
+    def every_record(self) -> LogRecords:
         """Return all records in time order, including those left out of the rounds."""
         return self.records(0, self.n_rounds) if self.everything is None else self.everything
 
@@ -99,11 +99,11 @@ class Logged(Traits, BlockSource):
 
 def from_arrays(
     users: NDArray[Any], items: NDArray[Any], payoffs: NDArray[Any]
-) -> Callable[[int, int], Records]:
+) -> Callable[[int, int], LogRecords]:
     """Return a function for `Logged.records` over whole arrays of any compact type."""
 
-    def records(first: int, last: int) -> Records:
+    def records(first: int, last: int) -> LogRecords:
         some = slice(first, last)
-        return Records(users[some], items[some].astype(np.int64), payoffs[some].astype(np.float64))
+        return LogRecords(users[some], items[some].astype(np.int64), payoffs[some].astype(np.float64))
 
     return records

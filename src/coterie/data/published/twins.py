@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from coterie.arrays import Floats, Ints
-from coterie.data.logs.logged import BLOCK, Logged, Records
+from coterie.data.logs.logged import BLOCK, Logged, LogRecords
 from coterie.data.worlds.world import check_count, check_number
 from coterie.errors import ParameterError
 
@@ -92,18 +92,18 @@ class Twin:
         """Return the click probability of each pair of user and item; the arrays broadcast."""
         return np.asarray(self.rates[items, self.groups[items % self.n_families, users]], dtype=np.float64)
 
-    def records(self, first: int, last: int) -> Records:
+    def records(self, first: int, last: int) -> LogRecords:
         """Return the records from `first` up to `last`."""
         parts = [self._block(b) for b in range(first // BLOCK, -(-last // BLOCK))]
         skip = first // BLOCK * BLOCK
         whole = map(np.concatenate, zip(*parts, strict=True))
-        return Records(*(column[first - skip : last - skip] for column in whole))
+        return LogRecords(*(column[first - skip : last - skip] for column in whole))
 
-    def _block(self, number: int) -> Records:
+    def _block(self, number: int) -> LogRecords:
         rng = np.random.default_rng([self.seed, 4, number])
         users = _draw(rng, self._visits)
         items = _draw(rng, np.cumsum(self.shares))
-        return Records(users, items, (rng.random(BLOCK) < self.rate(users, items)).astype(np.float64))
+        return LogRecords(users, items, (rng.random(BLOCK) < self.rate(users, items)).astype(np.float64))
 
 
 def _draw(rng: np.random.Generator, cumulative: Floats) -> Ints:

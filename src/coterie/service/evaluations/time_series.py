@@ -20,7 +20,7 @@ from coterie.service.evaluations.jobs import EXPANDING, ROLLING
 POINTS = 100  # of a series that are kept: evenly spread if expanding, the newest if rolling
 
 
-class Part(NamedTuple):
+class IntervalSums(NamedTuple):
     """The sums of the decisions of an interval of five minutes, or of some of them."""
 
     interval: int  # its number since 1970, or that of the last one
@@ -42,7 +42,7 @@ def time_series(evidence: Evidence, seconds: Floats, alpha: float) -> dict[str, 
         for first, last in zip(starts, [*starts[1:], len(number)], strict=True)
     ]
 
-    def point(part: Part, minutes: int) -> list[float]:
+    def point(part: IntervalSums, minutes: int) -> list[float]:
         end = (part.interval * EXPANDING // minutes + 1) * minutes * 60_000
         found = doubly_robust(part.direct / part.n, part.double / part.n, part.residuals, evidence, alpha)
         return [end, *found]
@@ -55,15 +55,15 @@ def time_series(evidence: Evidence, seconds: Floats, alpha: float) -> dict[str, 
     return found
 
 
-def _part(interval: int, evidence: Evidence) -> Part:
+def _part(interval: int, evidence: Evidence) -> IntervalSums:
     direct, double = float(evidence.direct.sum()), float(evidence.terms.sum())
-    return Part(interval, evidence.n, direct, double, residual_sums(evidence))
+    return IntervalSums(interval, evidence.n, direct, double, residual_sums(evidence))
 
 
-def _rolling(parts: list[Part], minutes: int) -> list[Part]:
+def _rolling(parts: list[IntervalSums], minutes: int) -> list[IntervalSums]:
     groups = groupby(parts, lambda part: part.interval * EXPANDING // minutes)
     return [reduce(_together, group) for _, group in groups]
 
 
-def _together(earlier: Part, later: Part) -> Part:
-    return Part(later.interval, *map(add, earlier[1:], later[1:]))
+def _together(earlier: IntervalSums, later: IntervalSums) -> IntervalSums:
+    return IntervalSums(later.interval, *map(add, earlier[1:], later[1:]))
