@@ -148,13 +148,13 @@ def _asked(
     first = np.searchsorted(users[aside], chosen)
     last = np.searchsorted(users[aside], chosen, side="right")
     found = [
-        (int(user), _telling(order[aside[a:b]], records.payoffs))
+        (int(user), _most_informative(order[aside[a:b]], records.payoffs))
         for user, a, b in zip(chosen, first, last, strict=True)
     ]
     return [(user, rows) for user, rows in found if len(rows) > 1 and np.ptp(records.payoffs[rows]) > 0]
 
 
-def _telling(rows: Ints, payoffs: Floats) -> Ints:
+def _most_informative(rows: Ints, payoffs: Floats) -> Ints:
     """Return at most `MOST_HELD` of a user's rows, half of them with high payoffs: this gives the most pairs.
 
     Rows are already in random order. If few items pay, a uniform draw would contain almost none of them.

@@ -3,8 +3,8 @@
 A prediction for a record is made before the record is learned, so it is independent of that record's reward.
 
 If rewards are rare, most of what a model says of an action is noise, and a policy that shows the action with the
-largest prediction picks the noise. So predictions are calibrated: with p what the model said of the shown actions
-so far, and y their rewards,
+largest prediction picks the noise. So predictions are calibrated: with p the model's predictions for the actions
+shown so far, and y their rewards,
 
     prediction = mean(y) + slope·(p − mean(p))       y − mean(y) = slope·(p − mean(p)) + noise
 
@@ -38,43 +38,43 @@ class RewardModel:
         slots = min(PER_RECORD * max(records, 64), MOST_SLOTS)
         self.policy = Hierarchical(slots=slots, explore=0.0, floor=0.0)
         self.calibration = Calibration()
-        self._said = np.zeros(0)  # of the last record
+        self._predicted = np.zeros(0)  # for the last record
 
     def predict(self, one: Interaction, encoded: Encoded) -> Floats:
         """Return the expected reward of each action: (actions,), within the possible rewards."""
-        self._said = self.policy.decide(one.user, encoded).estimate
-        return np.clip(self.calibration.of(self._said), self.span.low, self.span.high)
+        self._predicted = self.policy.decide(one.user, encoded).estimate
+        return np.clip(self.calibration.of(self._predicted), self.span.low, self.span.high)
 
     def learn(self, one: Interaction, encoded: Encoded) -> None:
         """Learn the shown action's reward, after `predict` was asked about the same record."""
         weight = min(1 / (one.probability * len(one.actions)), MOST_WEIGHT)
-        self.calibration.add(float(self._said[one.chosen]), one.reward, weight)
+        self.calibration.add(float(self._predicted[one.chosen]), one.reward, weight)
         self.policy.learn(one.user, encoded[one.chosen], one.reward)
 
 
 @final
 class Calibration:
-    """A line from what a model says to what is earned, from running sums.
+    """A line from what a model predicts to what is earned, from running sums.
 
     >>> line = Calibration()
-    >>> for said, earned in [(0.0, 0.5), (1.0, 0.5)] * 500:
-    ...     line.add(said, earned)
+    >>> for predicted, earned in [(0.0, 0.5), (1.0, 0.5)] * 500:
+    ...     line.add(predicted, earned)
     >>> line.of(np.array([0.0, 1.0])).round(2).tolist()
     [0.5, 0.5]
     """
 
     def __init__(self) -> None:
         self.weight = 0.0  # of all records
-        self.said = self.earned = 0.0  # means
+        self.predicted = self.earned = 0.0  # means
         self.spread = self.noise = self.both = 0.0  # sums of squares and of products of deviations
 
-    def add(self, said: float, earned: float, weight: float = 1.0) -> None:
+    def add(self, predicted: float, earned: float, weight: float = 1.0) -> None:
         """Add a record (Welford's sums)."""
         self.weight += weight
-        before, above = said - self.said, earned - self.earned
-        self.said += before * weight / self.weight
+        before, above = predicted - self.predicted, earned - self.earned
+        self.predicted += before * weight / self.weight
         self.earned += above * weight / self.weight
-        self.spread += weight * before * (said - self.said)
+        self.spread += weight * before * (predicted - self.predicted)
         self.noise += weight * above * (earned - self.earned)
         self.both += weight * before * (earned - self.earned)
 
@@ -86,6 +86,6 @@ class Calibration:
         weight = self.spread + certain
         return (self.both + certain) / weight if weight > 0 else 1.0
 
-    def of(self, said: Floats) -> Floats:
-        """Return the expected rewards; what the model says, before the first record."""
-        return self.earned + self.slope * (said - self.said) if self.weight else said
+    def of(self, predicted: Floats) -> Floats:
+        """Return the expected rewards; what the model predicts, before the first record."""
+        return self.earned + self.slope * (predicted - self.predicted) if self.weight else predicted

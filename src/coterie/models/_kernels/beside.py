@@ -272,16 +272,16 @@ def _say_if_slow() -> Iterator[None]:
     if worker or not sys.stderr.isatty() or getattr(_thread, "says", False):
         yield
         return
-    begin, said = time.perf_counter(), 0
+    begin, n_compiled = time.perf_counter(), 0
 
     class Counter(event.Listener):  # type: ignore[misc]
         def on_start(self, _: Any) -> None: ...
 
         def on_end(self, _: Any) -> None:
-            nonlocal said
+            nonlocal n_compiled
             if time.perf_counter() - begin > QUIET:
-                said += 1
-                text = f"\rCompiling for this kind of data, once on this machine: {said} functions"
+                n_compiled += 1
+                text = f"\rCompiling for this kind of data, once on this machine: {n_compiled} functions"
                 print(text, end="", file=sys.stderr, flush=True)
 
     counter = Counter()
@@ -292,5 +292,5 @@ def _say_if_slow() -> Iterator[None]:
     finally:
         _thread.says = False
         event.unregister("numba:compile", counter)
-        if said:
+        if n_compiled:
             print(f", {time.perf_counter() - begin:.0f} s", file=sys.stderr)

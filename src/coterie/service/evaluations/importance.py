@@ -19,7 +19,7 @@ SAMPLE = 500  # decisions
 MOST = 200  # features in the result
 
 
-def scores(log: InteractionLog, told: Callable[[int, int], None]) -> list[dict[str, Any]]:
+def scores(log: InteractionLog, on_progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
     """Return the features with their scores, the largest first; the first score is 100."""
     rows = log.interactions
     least = min(one.reward for one in rows)
@@ -29,7 +29,7 @@ def scores(log: InteractionLog, told: Callable[[int, int], None]) -> list[dict[s
         model.predict(one, encoded)
         model.learn(one, encoded)
         if t % 256 == 0:
-            told(t, len(rows))
+            on_progress(t, len(rows))
     total: dict[tuple[str, str], float] = {}
     for one in rows[-SAMPLE:]:
         whole = model.predict(one, encode_interaction(one))

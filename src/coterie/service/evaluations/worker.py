@@ -76,23 +76,27 @@ def do(work: WorkerInput, batches: Iterable[Batch]) -> dict[str, Any]:
     """Return the result of a job."""
     log = log_of(batches, work)
 
-    def told(done: int, records: int) -> None:
+    def on_progress(done: int, records: int) -> None:
         if os.getppid() != work.parent:
             sys.exit(1)  # the service is gone
 
     if work.job.kind == "importance":
-        return {"records": len(log.interactions), "features": scores(log, told), "notes": list(log.notes)}
+        return {
+            "records": len(log.interactions),
+            "features": scores(log, on_progress),
+            "notes": list(log.notes),
+        }
     count = len(log.interactions)
     policies: dict[str, Any] = {name: name for name in ALWAYS}
     policies |= {one.name: _target(one, work.config, count) for one in work.job.policies}
-    found = evaluate(log, policies, on_progress=told, skip_unsupported=True)
+    found = evaluate(log, policies, on_progress=on_progress, skip_unsupported=True)
     result = as_json(found)
     by_name = {one.name: one for one in found.results}
     seconds = np.array([one.at or 0.0 for one in log.interactions])
     for part in result["policies"]:
         _complete(part, by_name[part["policy"]])
         part["series"] = time_series(by_name[part["policy"]].evidence, seconds, 1 - found.level)
-    return {**result, "better": better(found, work.job), "features": scores(log, told)}
+    return {**result, "better": better(found, work.job), "features": scores(log, on_progress)}
 
 
 def _target(one: EvaluatedPolicy, config: Config, records: int) -> Target:
@@ -105,12 +109,12 @@ def _complete(part: dict[str, Any], result: Result) -> None:
     """Add the sums of Personalizer's first form, for the whole log and each window."""
     rows = [(part, result.evidence)]
     rows += [
-        (told, result.evidence.part(window.first, window.last))
-        for told, window in zip(part["windows"], result.windows, strict=True)
+        (window_part, result.evidence.part(window.first, window.last))
+        for window_part, window in zip(part["windows"], result.windows, strict=True)
     ]
-    for told, evidence in rows:
+    for row, evidence in rows:
         paid = evidence.weights * evidence.rewards
-        told["sums"] = {
+        row["sums"] = {
             "n": evidence.n,
             "weighted": float(paid.sum()),
             "weights": float(evidence.weights.sum()),
