@@ -138,7 +138,7 @@ def test_among_equal_features_the_first_listed_are_taken() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"s": 0}, "s is 0, expected an integer of at least 1"),
+        ({"s": 0}, "s is 0, expected a whole number of at least 1"),
         ({"s": 4}, "s is 4, expected at most the number of features, 3"),
         ({"s": True}, "s is True, expected an integer"),
         ({"method": "lasso"}, "method is 'lasso', expected 'cosamp' or 'subspace-pursuit'"),

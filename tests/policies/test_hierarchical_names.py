@@ -345,7 +345,7 @@ def test_bad_actions_are_named_and_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": 10}, "slots is 10, expected an integer of at least 64"),
+        ({"slots": 10}, "slots is 10, expected a whole number of at least 64"),
         ({"slots": 1 << 40}, "expected at most"),
         ({"explore": -1}, "explore is -1"),
         ({"explore": math.nan}, "explore is nan"),

@@ -143,8 +143,8 @@ def test_in_a_sparse_world_it_regrets_less_than_half_of_what_linucb_regrets() ->
     ("given", "message"),
     [
         ({"n_features": None}, "n_features is None, expected a number: SparseCAB takes feature vectors only"),
-        ({"n_features": 0}, "n_features is 0, expected an integer of at least 1"),
-        ({"sparsity": 0}, "sparsity is 0, expected an integer of at least 1"),
+        ({"n_features": 0}, "n_features is 0, expected a whole number of at least 1"),
+        ({"sparsity": 0}, "sparsity is 0, expected a whole number of at least 1"),
         ({"sparsity": 11}, "sparsity is 11, expected at most the number of features, 10"),
         ({"sparsity": 2.5}, "sparsity is 2.5, expected an integer"),
         ({"method": "lasso"}, "method is 'lasso', expected 'cosamp' or 'subspace-pursuit'"),

@@ -232,9 +232,9 @@ def check_share(name: str, value: Any) -> float:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Return an integer of at least `least`."""
+    """Return a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ParameterError(f"{name} is {value!r}, expected an integer of at least {least}")
+        raise ParameterError(f"{name} is {value!r}, expected a whole number of at least {least}")
     return int(value)
 
 

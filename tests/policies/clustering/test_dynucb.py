@@ -99,8 +99,8 @@ def test_clusters_have_more_than_one_member_on_items() -> None:
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({"k": 0}, "k is 0, expected an integer of at least 1"),
-    ({"k": 2.5}, "k is 2.5, expected an integer of at least 1"),
+    ({"k": 0}, "k is 0, expected a whole number of at least 1"),
+    ({"k": 2.5}, "k is 2.5, expected a whole number of at least 1"),
 ])  # fmt: skip
 def test_bad_parameters_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):

@@ -116,7 +116,7 @@ def test_a_component_that_is_too_large_is_refused_before_it_is_built() -> None:
         ({"self_weight": 0}, "self_weight is 0, expected a number above 0"),
         ({"ridge": 0.0}, "ridge is 0, expected a number above 0"),
         ({"ridge": -1}, "ridge is -1, expected a finite number"),
-        ({"limit": 0}, "limit is 0, expected an integer of at least 1"),
+        ({"limit": 0}, "limit is 0, expected a whole number of at least 1"),
         (
             {"graph": [("a", "b")], "users": ["a", "c"]},
             "graph has 1 users that are not in users, such as 'b'",

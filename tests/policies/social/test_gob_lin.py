@@ -201,7 +201,7 @@ def test_every_form_of_a_graph_is_the_same_graph() -> None:
         ({"clusters": [["a"]]}, "clusters holds user 'a', who is not in the graph"),
         ({"graph": [("a", "b")], "clusters": [["a"], ["a"]]}, "clusters holds user 'a' twice"),
         ({"clusters": "ab"}, "clusters is 'ab', expected a list of groups"),
-        ({"largest": 0}, "largest is 0, expected an integer of at least 1"),
+        ({"largest": 0}, "largest is 0, expected a whole number of at least 1"),
         ({"graph": [(i, i + 1) for i in range(30)], "variant": "exact", "limit": 99},
          r"a part of the graph has 31 nodes, which needs a matrix of 155 × 155 \(0.000192 GB\), more than limit=99"),
         ({"seed": "x"}, "seed is 'x'"),

@@ -14,9 +14,9 @@ from coterie.arrays import Floats, Ints
 from coterie.data.files import check_choice
 from coterie.data.logs.lists import DRAWS, draw_lists
 from coterie.data.rounds import BlockSource, Traits
-from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
+from coterie.models.checks import check_count
 
 BLOCK = 50_000  # records whose lists are drawn together; reading may start at any block
 

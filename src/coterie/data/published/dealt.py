@@ -15,9 +15,9 @@ import numpy as np
 
 from coterie.data.files import check_fingerprint, data_folder
 from coterie.data.rounds import BlockSource, Traits
-from coterie.data.worlds.world import check_count
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
+from coterie.models.checks import check_count
 
 STEP = 250  # rounds in a block
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from coterie.arrays import Floats, Ints
 from coterie.data.logs.logged import BLOCK, Logged, LogRecords
-from coterie.data.worlds.world import check_count, check_number
+from coterie.data.worlds.world import check_number
 from coterie.errors import ParameterError
+from coterie.models.checks import check_count
 
 # The number of records is chosen so that replay keeps about the paper's number: one in `n_candidates`.
 TWINS: dict[str, dict[str, Any]] = {

@@ -12,9 +12,10 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.data.rounds import Round, Traits
-from coterie.data.worlds.population import POPULARITIES, WorldUsers, is_whole
+from coterie.data.worlds.population import POPULARITIES, WorldUsers
 from coterie.errors import ContextError, ParameterError
 from coterie.models.actions import ActionLike, Actions
+from coterie.models.checks import check_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +135,6 @@ class World(Traits, ABC):
             "a number from 0 to 1000: the share of users replaced in 1,000 rounds (1.0: as many as there are)"
         )
         check_number("turnover", self.turnover, lambda turnover: 0 <= turnover <= 1000, expectation)
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    """Raise ParameterError unless `value` is a whole number of at least `least`."""
-    if not is_whole(value) or value < least:
-        raise ParameterError(f"{name} is {value!r}, expected a whole number of at least {least}")
 
 
 def check_number(name: str, value: Any, fits: Callable[[float], bool], expectation: str) -> None:

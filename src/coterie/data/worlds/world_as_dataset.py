@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import Any, ClassVar, final
 
 from coterie.data.rounds import Round, Traits
-from coterie.data.worlds.world import World, check_count
+from coterie.data.worlds.world import World
+from coterie.models.checks import check_count
 
 N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
 
