@@ -15,7 +15,13 @@ from coterie.bench.measuring import Measured
 from coterie.errors import ParameterError
 
 SUITES = ("onehot", "dense", "growth", "policies", "sparse", "hierarchical", "startup")
-BY_NAME = ("cuda",)  # only where they are named: they need a GPU
+# Only where they are named: they need a GPU, or the service.
+BY_NAME = {
+    "cuda": "suites.cuda",
+    "decisions": "service.decisions",
+    "sizes": "service.sizes",
+    "snapshots": "service.many_users",
+}
 
 
 def run_suites(names: list[str], quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
@@ -24,7 +30,8 @@ def run_suites(names: list[str], quick: bool, on_progress: Callable[[str], None]
         if name not in (*SUITES, *BY_NAME):
             raise ParameterError(f"unknown suite {name!r}; choose among {', '.join((*SUITES, *BY_NAME))}")
     for name in names or SUITES:
-        yield from import_module(f"coterie.bench.suites.{name}").rows(quick, on_progress)
+        module = BY_NAME.get(name, f"suites.{name}")
+        yield from import_module(f"coterie.bench.{module}").rows(quick, on_progress)
 
 
 def describe_machine() -> dict[str, Any]:

@@ -6,7 +6,6 @@ import pytest
 
 from coterie.bench.service import many_users
 from coterie.bench.service.many_users import Figures, figures, fill
-from coterie.cli.studies.bench import snapshot_rows
 from coterie.service.snapshots.recovery import recover
 from tests.service.helpers import opened
 
@@ -30,7 +29,7 @@ def test_its_rows_say_which_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None
     few = Figures(100, 9, 1.0, 1e8, 1e5, 0.001, 0.001, 0.01, 0.01, 1e4, 1e-4, 2e-5)
     many = Figures(10**6, 9, 30.0, 2.5e9, 2e8, 0.01, 0.001, 0.02, 0.01, 1e6, 1.05e-4, 3e-5)
     monkeypatch.setattr(many_users, "measure", lambda users, told: few if users == 100 else many)
-    rows = {row.name: row for row in snapshot_rows(False, lambda text: None)}
+    rows = {row.name: row for row in many_users.rows(False, lambda text: None)}
     holds = {name: row.holds for name, row in rows.items() if row.holds is not None}
     assert holds == {
         "a start, 1,000,000 users": True,

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from coterie.bench.measuring import Measured
 from coterie.data.files import data_folder, find_file, read_bytes
 from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, FileError
@@ -27,6 +28,7 @@ from coterie.models.features import flatten
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 
+SUITE = "decisions"
 # Personalizer's old default, and four settings that do well on some games; the best in hindsight counts.
 VW = {
     "personalizer": "--cb_explore_adf --epsilon 0.1 --power_t 0 -l 0.001 --cb_type mtr -q ::",
@@ -81,6 +83,26 @@ class GameResult(NamedTuple):
     rival: float
     setting: str  # of Vowpal Wabbit
     worth: float
+
+
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    """Yield the payoffs of the service's decisions against Vowpal Wabbit's best setting, then ways to explore."""
+    for one in results(quick, on_progress):
+        unit = "of a random choice's regret" if one.by_regret else "earned a round"
+        ours, ratio = one.ours, one.ours / one.rival
+        against = f"{one.rival:.3f}, Vowpal Wabbit's best of five ({one.setting})"
+        limit = "< 1" if one.by_regret else "> 1"
+        holds = None if ratio != ratio else ratio < 1 if one.by_regret else ratio > 1
+        yield Measured(SUITE, one.game, ours, unit, against, ratio, limit, holds)
+        if one.game == "digits":
+            yield Measured(
+                SUITE, "digits, right answers", ours, unit, "0.80", ours / 0.8, ">= 1", ours >= 0.8
+            )
+    for game, way, score in exploring(quick, on_progress):
+        unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
+        against = "share of the rounds that the log is worth to evaluate a uniform choice"
+        name = f"{game}, exploring by {way}"
+        yield Measured(SUITE, name, score.value, unit, against, score.worth, None, None)
 
 
 def results(quick: bool, on_progress: Callable[[str], None]) -> Iterator[GameResult]:

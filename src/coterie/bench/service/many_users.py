@@ -9,6 +9,7 @@ import multiprocessing
 import random
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from coterie.bench.measuring import best_of, peak_resident
+from coterie.bench.measuring import Measured, at_most, best_of, no_limit, peak_resident
 from coterie.bench.service.loadtest import CONTEXTS, action_features, context_features
 from coterie.data.logs.records import pack
 from coterie.data.logs.rules import Config
@@ -30,6 +31,7 @@ from coterie.service.log.store import Append
 from coterie.service.settings import Settings
 from coterie.service.snapshots.saving import save_now
 
+SUITE = "snapshots"
 ACTIONS = 20
 BATCH = 5_000  # records per write
 TAIL = 50_000  # decisions after the snapshot, each with a reward, that a start replays: the most possible
@@ -50,6 +52,41 @@ class Figures(Struct, frozen=True):
     part: float  # bytes of a snapshot after one more request
     rank: float  # seconds
     reward: float
+
+
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    """Yield the cost of many users: 20,000 if quick, else a million."""
+    few, many = measure(100, on_progress), measure(20_000 if quick else 1_000_000, on_progress)
+    users = f"{many.users:,} users"
+
+    def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Measured:
+        return Measured(SUITE, name, value, unit, against, **rest)
+
+    yield row(f"a start, {users}", many.start, "s", "60 s", **at_most(1, many.start / 60))
+    yield row(f"peak memory, {users}", many.memory / 1e9, "GB", "2 GB", **at_most(1, many.memory / 2e9))
+    yield row(
+        f"longest turn of the event loop during a snapshot, {users}",
+        1000 * many.held, "ms of processor time", "50 ms", **at_most(1, many.held / 0.05),
+    )  # fmt: skip
+    yield row(
+        "the same without a snapshot",
+        1000 * many.held_before, "ms of processor time", "50 ms", **no_limit(many.held_before / 0.05),
+    )  # fmt: skip
+    yield row(
+        f"slowest rank and reward during a snapshot, {users}",
+        1000 * many.waited, "ms", f"{1000 * many.waited_before:.3g} ms, the slowest without one",
+        **no_limit(many.waited / many.waited_before),
+    )  # fmt: skip
+    yield row(
+        "written by a snapshot after one more rank and reward",
+        many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **no_limit(many.part / many.whole),
+    )  # fmt: skip
+    for what, value, before, limit in (
+        ("a rank with features", many.rank, few.rank, at_most(1.1, many.rank / few.rank)),
+        ("a reward", many.reward, few.reward, no_limit(many.reward / few.reward)),
+    ):
+        against = f"{1e6 * before:.3g} µs with 100 users"
+        yield row(f"{what}, {users}", 1e6 * value, "µs of processor time", against, **limit)
 
 
 def measure(users: int, on_progress: Any = None) -> Figures:

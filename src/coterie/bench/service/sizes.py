@@ -3,20 +3,23 @@
 import random
 import tempfile
 import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from coterie.bench.measuring import Measured, at_most, no_limit
 from coterie.bench.service.loadtest import action_features, context_features
 from coterie.data.logs.records import join, pack
 from coterie.data.logs.rules import Config
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
-from coterie.service.core.waits import Waits
+from coterie.service.core.waits import ROW, Waits
 from coterie.service.log.reading import LogReader
 from coterie.service.log.sqlite_store import SqliteStore
 from coterie.service.log.store import Append
 
+SUITE = "sizes"
 ACTIONS = 20
 BATCH = 20  # decisions in one commit, as under load
 
@@ -30,6 +33,25 @@ class Sizes(Struct, frozen=True):
     memory: float  # of an event in memory
     counted: float  # what `max-event-bytes` counts for it
     wait: float  # of a wait whose event has left memory
+
+
+def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    """Yield the bytes of a decision between 20 actions, with a reward for every second one."""
+    for features in (False, True):
+        what = "with features" if features else "with ids"
+        on_progress(f"decisions {what}")
+        found = measure(features, 2_000 if quick else 20_000)
+        for name, value, against, reference, limit in (
+            ("in the log", found.log, "before it is compressed", found.plain, 0.6),
+            ("of the store's file, with the index", found.file, "before it is compressed", found.plain, None),
+            ("of an event in memory", found.memory, "what max-event-bytes counts", found.counted, 1.3),
+            ("of a wait whose event left memory", found.wait, "what max-event-bytes counts", float(ROW), 1.3),
+        ):
+            ratio = value / reference
+            bound = no_limit(ratio) if limit is None else at_most(limit, ratio)
+            yield Measured(
+                SUITE, f"a decision {what}, {name}", value, "bytes", f"{reference:,.0f} B {against}", **bound
+            )
 
 
 def measure(features: bool, decisions: int) -> Sizes:

@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,14 +12,12 @@ from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from coterie.bench import SUITES, describe_machine, run_suites, write_rows
-from coterie.bench.measuring import Measured, at_most, no_limit
+from coterie.bench.measuring import Measured
 from coterie.bench.plots import draw_growth
 from coterie.cli.app import need_service
 from coterie.cli.shared.options import JsonOption
 
-DECISIONS = "decisions"
-SNAPSHOTS = "snapshots"
-SIZES = "sizes"
+NEED_SERVICE = {"decisions", "sizes", "snapshots"}
 
 
 def bench(
@@ -54,9 +51,18 @@ def bench(
     os.environ["COTERIE_COMPILE"] = "first"  # what is measured is machine code
     notes = Console(stderr=True)
     suites = suites or []
+    if NEED_SERVICE & {*suites}:
+        need_service()
     found: list[Measured] = []
     with threadpool_limits(1), notes.status("starting") as status:
-        for row in _rows(suites, quick, status.update, notes):
+
+        def on_progress(text: str) -> None:
+            if "left out" in text:
+                notes.print(text, markup=False)
+            else:
+                status.update(text)
+
+        for row in run_suites(suites, quick, on_progress):
             found.append(row)
             notes.print(f"{row.suite}: {row.name}: {row.ratio:.3g}", highlight=False, markup=False)
     if out is not None:
@@ -75,109 +81,6 @@ def bench(
         _print(found)
     if any(row.holds is False for row in found):
         raise typer.Exit(1)
-
-
-def _rows(
-    suites: list[str], quick: bool, on_progress: Callable[[str], None], notes: Console
-) -> Iterator[Measured]:
-    speed = [name for name in suites if name not in (DECISIONS, SIZES, SNAPSHOTS)]
-    if speed or not suites:
-        yield from run_suites(speed, quick, on_progress)
-    if DECISIONS in suites:
-        yield from decision_rows(quick, on_progress, lambda text: notes.print(text, markup=False))
-    if SNAPSHOTS in suites:
-        yield from snapshot_rows(quick, on_progress)
-    if SIZES in suites:
-        yield from size_rows(quick, on_progress)
-
-
-def size_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
-    """Yield the bytes of a decision between 20 actions, with a reward for every second one."""
-    need_service()
-    from coterie.bench.service.sizes import measure
-    from coterie.service.core.waits import ROW
-
-    for features in (False, True):
-        what = "with features" if features else "with ids"
-        on_progress(f"decisions {what}")
-        found = measure(features, 2_000 if quick else 20_000)
-        for name, value, against, reference, limit in (
-            ("in the log", found.log, "before it is compressed", found.plain, 0.6),
-            ("of the store's file, with the index", found.file, "before it is compressed", found.plain, None),
-            ("of an event in memory", found.memory, "what max-event-bytes counts", found.counted, 1.3),
-            ("of a wait whose event left memory", found.wait, "what max-event-bytes counts", float(ROW), 1.3),
-        ):
-            ratio = value / reference
-            bound = no_limit(ratio) if limit is None else at_most(limit, ratio)
-            yield Measured(
-                SIZES, f"a decision {what}, {name}", value, "bytes", f"{reference:,.0f} B {against}", **bound
-            )
-
-
-def snapshot_rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
-    """Yield the cost of many users: 20,000 if quick, else a million."""
-    need_service()
-    from coterie.bench.service.many_users import measure
-
-    few, many = measure(100, on_progress), measure(20_000 if quick else 1_000_000, on_progress)
-    users = f"{many.users:,} users"
-
-    def row(name: str, value: float, unit: str, against: str, **rest: Any) -> Measured:
-        return Measured(SNAPSHOTS, name, value, unit, against, **rest)
-
-    yield row(f"a start, {users}", many.start, "s", "60 s", **at_most(1, many.start / 60))
-    yield row(f"peak memory, {users}", many.memory / 1e9, "GB", "2 GB", **at_most(1, many.memory / 2e9))
-    yield row(
-        f"longest turn of the event loop during a snapshot, {users}",
-        1000 * many.held, "ms of processor time", "50 ms", **at_most(1, many.held / 0.05),
-    )  # fmt: skip
-    yield row(
-        "the same without a snapshot",
-        1000 * many.held_before, "ms of processor time", "50 ms", **no_limit(many.held_before / 0.05),
-    )  # fmt: skip
-    yield row(
-        f"slowest rank and reward during a snapshot, {users}",
-        1000 * many.waited, "ms", f"{1000 * many.waited_before:.3g} ms, the slowest without one",
-        **no_limit(many.waited / many.waited_before),
-    )  # fmt: skip
-    yield row(
-        "written by a snapshot after one more rank and reward",
-        many.part / 1e6, "MB", f"{many.whole / 1e6:.4g} MB, all of it", **no_limit(many.part / many.whole),
-    )  # fmt: skip
-    for what, value, before, limit in (
-        ("a rank with features", many.rank, few.rank, at_most(1.1, many.rank / few.rank)),
-        ("a reward", many.reward, few.reward, no_limit(many.reward / few.reward)),
-    ):
-        against = f"{1e6 * before:.3g} µs with 100 users"
-        yield row(f"{what}, {users}", 1e6 * value, "µs of processor time", against, **limit)
-
-
-def decision_rows(
-    quick: bool, on_progress: Callable[[str], None], left_out: Callable[[str], None]
-) -> Iterator[Measured]:
-    """Yield the payoffs of the service's decisions against Vowpal Wabbit's best setting, then ways to explore."""
-    need_service()
-    from coterie.bench.service.decisions import exploring, results
-
-    def tell(text: str) -> None:
-        (left_out if "left out" in text else on_progress)(text)
-
-    for one in results(quick, tell):
-        unit = "of a random choice's regret" if one.by_regret else "earned a round"
-        ours, ratio = one.ours, one.ours / one.rival
-        against = f"{one.rival:.3f}, Vowpal Wabbit's best of five ({one.setting})"
-        limit = "< 1" if one.by_regret else "> 1"
-        holds = None if ratio != ratio else ratio < 1 if one.by_regret else ratio > 1
-        yield Measured(DECISIONS, one.game, ours, unit, against, ratio, limit, holds)
-        if one.game == "digits":
-            yield Measured(
-                DECISIONS, "digits, right answers", ours, unit, "0.80", ours / 0.8, ">= 1", ours >= 0.8
-            )
-    for game, way, score in exploring(quick, on_progress):
-        unit = "of a random choice's regret" if "MovieLens" in game else "earned a round"
-        against = "share of the rounds that the log is worth to evaluate a uniform choice"
-        name = f"{game}, exploring by {way}"
-        yield Measured(DECISIONS, name, score.value, unit, against, score.worth, None, None)
 
 
 def _print(rows: list[Measured]) -> None:
