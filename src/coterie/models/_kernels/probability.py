@@ -212,3 +212,16 @@ def mix_floor(probability: Floats, floor: float) -> None:
     """Mix probabilities with a share of uniform choices."""
     for k in range(len(probability)):
         probability[k] = (1.0 - floor) * probability[k] + floor / len(probability)
+
+
+@jit
+def probability_of_best_average(sums: Floats, covariance: Floats, scale: float, seed: int) -> Floats:
+    """Return how likely each candidate has the largest average over its neighbours.
+
+    `sums` are each candidate's neighbours and the sum of their estimates. `covariance` is that of the sums of their
+    draws for scale 1; its lower triangle is overwritten.
+    """
+    for k in range(len(covariance)):
+        for other in range(k + 1):
+            covariance[k, other] *= scale * scale / (sums[0, k] * sums[0, other])
+    return probability_of_best_together(sums[1] / sums[0], covariance, seed)

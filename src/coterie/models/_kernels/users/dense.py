@@ -18,7 +18,7 @@ from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near
 from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.probability import probability_of_best_together
+from coterie.models._kernels.probability import probability_of_best_average
 from coterie.models._kernels.spd import dot
 from coterie.models._kernels.users.panels import lay_columns, multiply_panel, multiply_panels
 from coterie.models._kernels.users.simd import PANEL, PANELS, apply_symmetric, subtract_outer
@@ -172,10 +172,7 @@ def chances(
                 for other in range(k + 1):
                     if near[other]:
                         covariance[k, other] += dot(v[k], items[which[other]], d)
-    for k in range(n):
-        for other in range(k + 1):
-            covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
-    return total, probability_of_best_together(total[1] / total[0], covariance, seed)
+    return total, probability_of_best_average(total, covariance, scale, seed)
 
 
 @jit

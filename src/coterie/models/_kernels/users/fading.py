@@ -11,7 +11,7 @@ from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.bounds import is_near
 from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit
-from coterie.models._kernels.probability import probability_of_best_together
+from coterie.models._kernels.probability import probability_of_best_average
 from coterie.models._kernels.rows.dispatch import add_covariance, fade, fits, take, update, used
 from coterie.models._kernels.rows.dispatch import name as name_item
 from coterie.models._kernels.rows.dispatch import view as view_row
@@ -87,10 +87,7 @@ def chances(
                 total[1, k] += estimate[k]
                 total[2, k] += spread[k]
         add_covariance(models.rows, row, items, which, near, covariance)
-    for k in range(c):
-        for other in range(k + 1):
-            covariance[k, other] *= scale * scale / (total[0, k] * total[0, other])
-    return total, probability_of_best_together(total[1] / total[0], covariance, seed)
+    return total, probability_of_best_average(total, covariance, scale, seed)
 
 
 @jit
@@ -104,9 +101,10 @@ def near_rows(
     scale: float,
 ) -> Bools:
     """Return which of n rows are neighbours on one candidate."""
-    estimate, spread, near = np.empty(1), np.empty(1), np.zeros(n, dtype=np.bool_)
+    estimate, spread, which = np.empty(1), np.empty(1), np.array([position])
+    near = np.zeros(n, dtype=np.bool_)
     for row in range(n):
-        view(models, row, items, np.array([position]), estimate, spread)
+        view(models, row, items, which, estimate, spread)
         near[row] = is_near(own_estimate, own_spread, estimate[0], spread[0], scale)
     return near
 
