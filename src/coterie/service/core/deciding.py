@@ -35,9 +35,13 @@ class Candidates(NamedTuple):
     def action(self, k: int) -> ShownAction:
         """Return one of the actions that are not excluded, as it is shown."""
         name, encoded = self.ids[self.open_to[k]], self.encoded
-        if encoded is None:
-            return shown(name, None, self.around) if self.around else ShownAction(name)
-        return ShownAction.of(name, encoded, k, self.featured)
+        if not (self.featured or self.around):
+            return ShownAction(name)
+        return (
+            shown(name, None, self.around)
+            if encoded is None
+            else ShownAction.of(name, encoded, k, self.featured)
+        )
 
 
 def read_candidates(question: Question, policies: Policies) -> Candidates:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.data.logs.records import Features, ShownAction
-from coterie.models.encoded import Encoded, HashedItems, encode_hashed, in_context
+from coterie.models.encoded import Encoded, encode_hashed, in_context
 from coterie.models.features import count, flatten, hash_name, hash_names
 
 ONE = np.ones(1).tobytes()
@@ -50,9 +50,9 @@ class KnownActions(list[Any]):
         self.plain = msgspec.Raw(_plain.encode([plain_features(own) for own in features]))
 
     @cached_property
-    def hashed(self) -> HashedItems:
+    def encoded(self) -> Encoded:
         """All of them, without a context."""
-        return encode_question(self.ids, [one.features for one in self], ()).hashed
+        return encode_question(self.ids, [one.features for one in self], ())
 
 
 def plain_features(features: Features | None) -> Features | msgspec.Raw | None:
@@ -74,7 +74,9 @@ def _hash(features: Features) -> Hashed:
 
 def encode_known(actions: KnownActions, context: Features) -> Encoded:
     """Return what `encode_question` does, for a list that is known."""
-    return in_context(actions.hashed, *_arrays(hash_features(context)))
+    if not context:
+        return actions.encoded
+    return in_context(actions.encoded.hashed, *_arrays(hash_features(context)))
 
 
 def encode_question(
