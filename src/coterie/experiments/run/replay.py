@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import distinct
-from coterie.models.candidates import Candidates, project, read_table
-from coterie.models.checks import check_user, read_items, read_vectors
+from coterie.models.checks import check_user
 from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
+from coterie.policies.base.log_batches import read_for
 
 Progress = Callable[[int, int], None]
 
@@ -152,23 +152,13 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 def _read_table(policy: Policy, items: "ActionsLike | None") -> Actions:
     """Return the table that candidates are positions in: features, ids or both; None if they are ids."""
-    n_features, one_hot = getattr(policy, "n_features", None), getattr(policy, "one_hot", False)
-    if n_features is not None and one_hot:
-        if not isinstance(items, Candidates):
-            raise ParameterError(
-                f"this policy was made with n_features={n_features} and one_hot=True; give items=Candidates(ids, "
-                "features)"
-            )
-        read_table(items.features, n_features)
-        return items
-    items = project(items, "features" if n_features is not None else "ids")
-    if n_features is not None:
-        if items is None:
-            raise ParameterError(
-                f"this policy was made with n_features={n_features}; give items=…, the features of each candidate"
-            )
-        return (read_table if policy.takes_both else read_vectors)(items, n_features)
-    return None if items is None else read_items(items)
+    if items is not None:
+        return read_for(policy, items)
+    if policy.n_features is not None:
+        raise ParameterError(
+            f"this policy was made with n_features={policy.n_features}; give items=…, the features of each candidate"
+        )
+    return None
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def as_batch(policy: Any, users: Sequence[Hashable], contexts: Any, payoffs: Any
             policy.read([item])  # raises; each has a context of its own
         return of_places(users, items, np.arange(len(items)), payoffs)
     if isinstance(contexts, Candidates) or policy.n_features is not None:
-        items = _read(policy, contexts)
+        items = read_for(policy, contexts)
         return of_places(users, items, np.arange(len(items)), payoffs)
     place: dict[Hashable, int] = {}
     places = [place.setdefault(item, len(place)) for item in read_items(contexts)]
@@ -48,7 +48,7 @@ def _by_name(policy: Any) -> bool:
     return bool(policy.takes_names and policy.n_features is None and not policy.one_hot)
 
 
-def _read(policy: Any, items: ActionsLike) -> Actions:
+def read_for(policy: Any, items: ActionsLike) -> Actions:
     """Return items in a policy's format: features, ids, or both."""
     if policy.n_features is None:
         return read_items(project(items, "ids"))
@@ -71,7 +71,7 @@ def read_log(policy: Any, log: Any) -> Batch:
         has = "ids" if isinstance(log.items, list) else "features"
         if not isinstance(log.items, Candidates) and by != has:
             raise ContextError(f"this policy knows items by {by}, those of the log have {has}")
-        return of_places(users, _read(policy, log.items), places, payoffs)
+        return of_places(users, read_for(policy, log.items), places, payoffs)
     what = "item" if policy.n_features is None else "features"
     table = not isinstance(log, str | bytes) and (isinstance(log, Mapping) or hasattr(log, "columns"))
     if table and _by_name(policy):
