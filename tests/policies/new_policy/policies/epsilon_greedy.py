@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from coterie.models import make_rows
-from coterie.models.checks import check_number, check_user, read_payoff
+from coterie.models.checks import check_number, read_payoff
 from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.probability import first_best
 from coterie.policies.base.decision import Decision
@@ -53,7 +53,6 @@ class EpsilonGreedy(Policy):
 
     def decide(self, user: Hashable, contexts: Any) -> Decision:
         """Return the probabilities."""
-        check_user(user)
         contexts = self.rows.read(contexts)
         estimate, _ = self.rows.view(EVERYBODY, self.rows.numbers(contexts))
         chance = np.full(len(estimate), self.epsilon / len(estimate))
@@ -62,7 +61,6 @@ class EpsilonGreedy(Policy):
 
     def learn(self, user: Hashable, context: Any, payoff: float) -> int:
         """Update the one model."""
-        check_user(user)
         contexts = self.rows.read([context])
         payoff = read_payoff(payoff)
         self._known.setdefault(user)
