@@ -30,8 +30,7 @@ from coterie.arrays import Floats, Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models.actions import Actions
 from coterie.models.checks import check_number
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.roster import Roster
+from coterie.models.files import Tensors, take
 from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.parameters import Alpha, check_alpha
 from coterie.policies.clustering.numbered_users import VectorUsers
@@ -107,11 +106,10 @@ class BASS(VectorUsers):
         apart = linked[self._apart(row, linked)]
         if len(apart):
             self._cut[row, apart] = self._cut[apart, row] = True
-            self._connect()
+            self._connect(n)
 
-    def _connect(self) -> None:
-        """Find the components."""
-        n = len(self._roster)
+    def _connect(self, n: int) -> None:
+        """Find the components of n users."""
         linked, label = ~self._cut[:n, :n], np.full(n, -1, dtype=np.int64)
         for row in range(n):
             found = np.array([row]) if label[row] < 0 else np.empty(0, dtype=np.int64)
@@ -154,30 +152,27 @@ class BASS(VectorUsers):
         self.user_rows.replace(row)
         for kept in (self._reach, self._cut, self._cut.T):
             kept[row] = kept[len(self._roster)]
-        self._connect()
+        self._connect(len(self._roster))
 
-    def tensors(self) -> Tensors:
+    def _tensors(self, n: int) -> Tensors:
         """Return all that was learned, as arrays."""
-        n = len(self._roster)
         return {
-            "users": pack_ids(self._roster.names),
             "cut": np.argwhere(np.triu(self._cut[:n, :n], 1)),
             **self.user_rows.tensors("user", np.arange(n)),
         }
 
-    def restore(self, tensors: Tensors) -> None:
+    def _restore(self, tensors: Tensors, n: int) -> None:
         """Restore what `tensors` returned."""
-        names = unpack_ids(tensors, "users")
-        n, cut = len(names), take(tensors, "cut", "i", (None, 2))
+        cut = take(tensors, "cut", "i", (None, 2))
         if len(cut) and (cut.min() < 0 or cut.max() >= n or (cut[:, 0] >= cut[:, 1]).any()):
             raise FileError("the model file has a cut edge of a user who is not known")
         self.user_rows.rows = self.user_rows.restore("user", tensors, n)
-        self._roster, self._reach = Roster(names), np.zeros(n)
+        self._reach = np.zeros(n)
         for row in range(n):
             self._measure(row)
         self._cut = np.zeros((n, n), dtype=np.bool_)
         self._cut[tuple(cut.T)] = self._cut[tuple(cut[:, ::-1].T)] = True
-        self._connect()
+        self._connect(n)
 
 
 def _least(values: Floats, parts: Floats) -> Any:

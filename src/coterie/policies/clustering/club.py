@@ -36,8 +36,7 @@ from coterie.errors import ParameterError
 from coterie.models import RidgeRows
 from coterie.models.actions import Actions
 from coterie.models.checks import check_flag, check_number
-from coterie.models.files import Tensors, pack_ids, unpack_ids
-from coterie.models.roster import Roster
+from coterie.models.files import Tensors
 from coterie.models.rows.chunks import Club, play_club
 from coterie.models.rows.user_graph import UserGraph
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
@@ -135,15 +134,12 @@ class CLUB(PooledRows):
         self.graph.leave(row)
         self.user_rows.replace(row)
 
-    def tensors(self) -> Tensors:
+    def _tensors(self, n: int) -> Tensors:
         return {
-            "users": pack_ids(self._roster.names),
-            **self.user_rows.tensors("user", np.arange(len(self._roster))),
+            **self.user_rows.tensors("user", np.arange(n)),
             **self.graph.tensors(),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        names = unpack_ids(tensors, "users")
-        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
-        self.graph.restore(tensors, len(names))
-        self._roster = Roster(names)
+    def _restore(self, tensors: Tensors, n: int) -> None:
+        self.user_rows.rows = self.user_rows.restore("user", tensors, n)
+        self.graph.restore(tensors, n)

@@ -43,7 +43,6 @@ from coterie.models.actions import Actions
 from coterie.models.bounds import is_near
 from coterie.models.checks import check_flag, check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.roster import Roster
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
 from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.base.parameters import Seed, make_random, scale_at
@@ -232,7 +231,7 @@ class COFIBA(RowUsers):
         order = dict.fromkeys(self._cluster.tolist())
         return [list(self._contexts_of(np.flatnonzero(self._cluster == c).tolist())) for c in order]
 
-    def tensors(self) -> Tensors:
+    def _tensors(self, n: int) -> Tensors:
         used = list(self._layers)
         deleted = [np.flatnonzero(~layer) for layer in self._layers.values()]
         items = (
@@ -241,8 +240,7 @@ class COFIBA(RowUsers):
             else self._contexts_of(range(len(self._item))).reshape(-1, self.n_features)
         )
         return {
-            **self.user_rows.tensors("user", np.arange(len(self._roster))),
-            "users": pack_ids(self._roster.names),
+            **self.user_rows.tensors("user", np.arange(n)),
             "items": items,
             "item_cluster": self._cluster,
             "items_deleted": np.flatnonzero(~self._items_alive),
@@ -253,8 +251,7 @@ class COFIBA(RowUsers):
             **self._item_graph.tensors("items"),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        names = unpack_ids(tensors, "users")
+    def _restore(self, tensors: Tensors, n: int) -> None:
         if self.one_hot:
             keys = unpack_ids(tensors, "items")
         else:
@@ -265,7 +262,7 @@ class COFIBA(RowUsers):
         counts = take(tensors, "deleted_counts", "i", (len(used),))
         deleted = take(tensors, "deleted", "i", (int(counts.sum()),))
         user_graph, item_graph = LayeredGraph(), LayeredGraph()
-        user_graph.restore("users", tensors, len(names))
+        user_graph.restore("users", tensors, n)
         item_graph.restore("items", tensors, len(keys))
         gone = take(tensors, "items_deleted", "i", (None,))
         for edges, graph in ((deleted, user_graph), (gone, item_graph)):
@@ -275,8 +272,7 @@ class COFIBA(RowUsers):
             range(max(len(used), 1))
         ):
             raise FileError("the items in the model file contradict each other")
-        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
-        self._roster = Roster(names)
+        self.user_rows.rows = self.user_rows.restore("user", tensors, n)
         self._item, self._item_keys = {key: item for item, key in enumerate(keys)}, keys
         self._user_graph, self._item_graph, self._cluster = user_graph, item_graph, cluster
         self._items_alive = item_graph.without(ALL_ALIVE, gone) if len(gone) else ALL_ALIVE

@@ -40,7 +40,7 @@ from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.checks import check_number
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.files import Tensors, take
 from coterie.models.ranges import MOST_SET, ROUNDED
 from coterie.models.roster import Roster
 from coterie.models.rows.gossip import Buffers, Gossip, WaitingPayoff, make_sums
@@ -220,14 +220,12 @@ class DCCB(NumberedUsers):
         group = self._groups()[0]
         return map(int, np.flatnonzero(group == group[row]))
 
-    def tensors(self) -> Tensors:
-        n = len(self._roster)
+    def _tensors(self, n: int) -> Tensors:
         size = (n + 7) // 8
         bits = b"".join(parted.to_bytes(size, "little") for parted in self._parted)
         waiting = self._buffers.payoffs
         width = self.n_features or 1
         return {
-            "users": pack_ids(self._roster.names),
             "times": self._times,
             **dict(zip(STATISTICS, [*self._local, *(shared.rows for shared in self._shared)], strict=True)),
             "local_weights": self._weights,
@@ -238,9 +236,7 @@ class DCCB(NumberedUsers):
             **self.sums.tensors(),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        names = unpack_ids(tensors, "users")
-        n = len(names)
+    def _restore(self, tensors: Tensors, n: int) -> None:
         sums = make_sums(self.n_features, self.one_hot)
         sums.restore(tensors)
         gram, moment = sums.widths
@@ -262,7 +258,7 @@ class DCCB(NumberedUsers):
         sound = sound and all((np.abs(a) <= MOST_SET).all() for a in (*arrays[1::2], weights, contexts))
         if not sound:
             raise FileError("the peers in the model file contradict each other")
-        self.sums, self._roster, self._times = sums, Roster(names), times
+        self.sums, self._times = sums, times
         self._local, self._shared = arrays[:2], [Gossip(rows) for rows in arrays[2:]]
         self._weights = weights
         self._parted = [int.from_bytes(row.tobytes(), "little") for row in parted]

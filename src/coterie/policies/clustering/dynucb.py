@@ -25,8 +25,7 @@ from coterie.errors import FileError, ParameterError
 from coterie.models import RidgeRows
 from coterie.models.actions import Actions
 from coterie.models.checks import check_count, check_flag
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
-from coterie.models.roster import Roster
+from coterie.models.files import Tensors, take
 from coterie.models.rows.chunks import Clusters, nearest, newcomers_cluster, play_dynucb
 from coterie.policies.base.batch import Batch, Outcome, run_chunks
 from coterie.policies.base.parameters import Seed, make_random
@@ -139,25 +138,21 @@ class DynUCB(PooledRows):
         self.pools.clear(cluster)
         self.pools.pool_all(cluster, self.user_rows, np.flatnonzero(self._home[:last] == cluster))
 
-    def tensors(self) -> Tensors:
-        n = len(self._roster)
+    def _tensors(self, n: int) -> Tensors:
         return {
-            "users": pack_ids(self._roster.names),
             "home": self._home[:n].copy(),
             **self.user_rows.tensors("user", np.arange(n)),
             **self.pools.tensors("cluster", np.arange(self.k)),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        names = unpack_ids(tensors, "users")
-        home = take(tensors, "home", "i", (len(names),))
+    def _restore(self, tensors: Tensors, n: int) -> None:
+        home = take(tensors, "home", "i", (n,))
         if not ((home >= 0) & (home < self.k)).all():
             raise FileError(f"the model file assigns a user to a cluster that is not one of {self.k}")
-        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
+        self.user_rows.rows = self.user_rows.restore("user", tensors, n)
         self.pools.rows = self.pools.restore("cluster", tensors, self.k)
-        together = np.bincount(home, self.user_rows.rows.times[: len(names)], self.k)
+        together = np.bincount(home, self.user_rows.rows.times[:n], self.k)
         if not np.array_equal(together, self.pools.rows.times[: self.k]):
             raise FileError("the clusters in the model file have learned other payoffs than their users")
-        self._roster = Roster(names)
         self._home = np.concatenate([home, np.zeros(16, dtype=np.int64)])
         self._sizes = np.bincount(home, minlength=self.k)

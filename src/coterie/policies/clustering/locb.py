@@ -31,10 +31,9 @@ from coterie.errors import FileError
 from coterie.models.actions import Actions
 from coterie.models.bounds import certainty
 from coterie.models.checks import check_count, check_number
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.files import Tensors, take
 from coterie.models.probability import first_best
 from coterie.models.ranges import MOST_LEARNED, are_covariances
-from coterie.models.roster import Roster
 from coterie.models.rows.ridges import packing
 from coterie.policies.base.decision import Basis, Decision
 from coterie.policies.clustering.numbered_users import VectorUsers
@@ -153,24 +152,23 @@ class LOCB(VectorUsers):
         del self._left[last]
         self._seeds = [DROPPED if seed == row else row if seed == last else seed for seed in self._seeds]
 
-    def tensors(self) -> Tensors:
+    def _tensors(self, n: int) -> Tensors:
         """Return all that was learned, as arrays."""
-        n, k = len(self._roster), len(self._seeds)
+        k = len(self._seeds)
         left = np.zeros((n, k), dtype=np.uint8)
         for row, those in enumerate(self._left):
             left[row, sorted(those)] = 1
         return {
-            "users": pack_ids(self._roster.names),
             "left": left,
             "seeds": np.array(self._seeds, dtype=np.int64),
             **self.user_rows.tensors("user", np.arange(n)),
             **self.pools.tensors("cluster", np.arange(k)),
         }
 
-    def restore(self, tensors: Tensors) -> None:
+    def _restore(self, tensors: Tensors, n: int) -> None:
         """Restore what `tensors` returned."""
-        names, seeds = unpack_ids(tensors, "users"), take(tensors, "seeds", "i", (None,))
-        n, k = len(names), len(seeds)
+        seeds = take(tensors, "seeds", "i", (None,))
+        k = len(seeds)
         left = take(tensors, "left", "u", (n, k))
         if not ((seeds >= DROPPED) & (seeds < n)).all():
             raise FileError("the model file has a seed that is not a known user")
@@ -184,6 +182,6 @@ class LOCB(VectorUsers):
             rest[:, packing(self.n_features)], MOST_LEARNED
         ):
             raise FileError("a cluster in the model file has learned less than its users")
-        self._roster, self._seeds = Roster(names), seeds.tolist()
+        self._seeds = seeds.tolist()
         self._left = [set(np.flatnonzero(those).tolist()) for those in left]
         self.user_rows.rows, self.pools.rows = rows, pools

@@ -11,6 +11,7 @@ from coterie.arrays import Ints
 from coterie.models import RidgeRows, make_rows
 from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.checks import check_count, read_payoff
+from coterie.models.files import Tensors, pack_ids, unpack_ids
 from coterie.models.roster import Roster
 from coterie.models.rows.ridges import Ridges
 from coterie.policies.base.decision import Decision, decide_with
@@ -50,6 +51,14 @@ class NumberedUsers(Policy):
         """Forget what is known of a row; the roster is without its user already."""
 
     @abstractmethod
+    def _tensors(self, n: int) -> Tensors:
+        """Return what was learned, of n users, as arrays."""
+
+    @abstractmethod
+    def _restore(self, tensors: Tensors, n: int) -> None:
+        """Restore what `_tensors` returned, if it is consistent."""
+
+    @abstractmethod
     def _deciding_together(self, row: int, contexts: Actions) -> Iterable[int]:
         """Return the known users whose models decide for the user of `row`, on the first of `contexts`."""
 
@@ -84,6 +93,14 @@ class NumberedUsers(Policy):
     @property
     def users(self) -> Sequence[Hashable]:
         return list(self._roster.names)
+
+    def tensors(self) -> Tensors:
+        return {"users": pack_ids(self._roster.names), **self._tensors(len(self._roster))}
+
+    def restore(self, tensors: Tensors) -> None:
+        names = unpack_ids(tensors, "users")
+        self._restore(tensors, len(names))
+        self._roster = Roster(names)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

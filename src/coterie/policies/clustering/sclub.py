@@ -33,9 +33,8 @@ from coterie.models import RidgeRows
 from coterie.models.actions import Actions
 from coterie.models.bounds import certainty
 from coterie.models.checks import check_number
-from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.files import Tensors, take
 from coterie.models.protocol import ROUNDING
-from coterie.models.roster import Roster
 from coterie.models.rows.chunks import partner
 from coterie.policies.clustering.numbered_users import PooledRows
 
@@ -217,33 +216,30 @@ class SCLUB(PooledRows):
         self.pools.pool_all(c, self.user_rows, np.array(sorted(self._clusters[c]), dtype=np.int64))
         self._note(c)
 
-    def tensors(self) -> Tensors:
+    def _tensors(self, n: int) -> Tensors:
         """Return all that was learned, as arrays, the clusters by age."""
-        n = len(self._roster)
         order = {c: number for number, c in enumerate(self._clusters)}
         checked = np.zeros(n, dtype=np.uint8)
         checked[sorted(self._checked)] = 1
         return {
-            "users": pack_ids(self._roster.names),
             "home": np.array([order[c] for c in self._home], dtype=np.int64),
             "checked": checked,
             **self.user_rows.tensors("user", np.arange(n)),
             **self.pools.tensors("cluster", np.array(list(order), dtype=np.int64)),
         }
 
-    def restore(self, tensors: Tensors) -> None:
-        names = unpack_ids(tensors, "users")
-        home = take(tensors, "home", "i", (len(names),))
-        checked = take(tensors, "checked", "u", (len(names),))
+    def _restore(self, tensors: Tensors, n: int) -> None:
+        home = take(tensors, "home", "i", (n,))
+        checked = take(tensors, "checked", "u", (n,))
         n_clusters = int(home.max(initial=-1)) + 1
-        if n_clusters > len(names) or not np.array_equal(np.unique(home), np.arange(n_clusters)):
+        if n_clusters > n or not np.array_equal(np.unique(home), np.arange(n_clusters)):
             raise FileError("the clusters in the model file are not numbered without gaps")
-        self.user_rows.rows = self.user_rows.restore("user", tensors, len(names))
+        self.user_rows.rows = self.user_rows.restore("user", tensors, n)
         pools = self.pools.restore("cluster", tensors, n_clusters)
-        together = np.bincount(home, self.user_rows.rows.times[: len(names)], n_clusters)
+        together = np.bincount(home, self.user_rows.rows.times[:n], n_clusters)
         if not np.array_equal(together, pools.times[:n_clusters]):
             raise FileError("the clusters in the model file have learned other payoffs than their users")
-        self._roster, self._home = Roster(names), [-1] * len(names)
+        self._home = [-1] * n
         self._checked = set(np.flatnonzero(checked).tolist())
         self.pools, self._clusters, self._unchecked, self._born = self.user_rows.sibling(), {}, {}, 0
         self._summaries.whole[:] = False
