@@ -207,6 +207,29 @@ def services() -> str:
     return "\n".join([*lines, ""])
 
 
+def loads() -> str:
+    """Return what a rank costs a service, beside an endpoint that has none behind it."""
+    columns = (
+        "`/v1/rank` with", "rewards per rank", "processor time", "bare endpoint", "ratio",
+        "a core has time for", "p99", "lost",
+    )  # fmt: skip
+    lines = ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for rewards, found in read("loadtest.json").items():
+        for kind, row in found.items():
+            cells = [
+                kind, rewards, f"{row['cpu_us_a_rank']:.0f} µs", f"{row['bare_cpu_us_a_rank']:.0f} µs",
+                f"{row['cost_ratio_to_bare']:.1f}", f"{load(kind, rewards)} per second",
+                f"{row['p99_ms']:.0f} ms", f"{row['lost']}",
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def load(kind: str, rewards: str) -> str:
+    """Return how many ranks per second a core has time for."""
+    return f"{round(1e6 / read('loadtest.json')[rewards][kind]['cpu_us_a_rank'], -2):,.0f}"
+
+
 def _share(value: float | None, shape: str = ".2f", unit: str = "") -> str:
     return "" if value is None else f"{value:{shape}}{unit}"
 
@@ -261,6 +284,8 @@ MAKERS: dict[str, Callable[..., str]] = {
         exponents,
         looks,
         services,
+        loads,
+        load,
         at_bound,
         beyond_bound,
         prompts,

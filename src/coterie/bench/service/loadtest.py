@@ -258,8 +258,8 @@ class ServerProcess:
             os.sched_setaffinity(self.process.pid, {cores[-1]})
         self.url = ""
 
-    def wait(self, seconds: float = 60.0) -> None:
-        """Wait until it says where it listens, and then until it is ready."""
+    def wait(self, seconds: float = 600.0) -> None:
+        """Wait until it says where it listens, and then until it is ready; it may have to compile first."""
         assert self.process.stdout is not None
         found = LISTENING.fullmatch(self.process.stdout.readline())
         if found is None:

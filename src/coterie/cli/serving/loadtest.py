@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from typing import Annotated, Any
 
 import typer
@@ -57,6 +58,7 @@ def loadtest(
     """
     from coterie.bench.service.loadtest import LoadPlan, check_plan, press, run, summary
 
+    os.environ["COTERIE_COMPILE"] = "first"  # what is measured is machine code
     if workers is not None:
         _compare(
             workers,
