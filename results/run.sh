@@ -129,9 +129,12 @@ for name in camera bank margarine electricity swissmetro insteval ta-feng moviel
     game $name-hierarchical $name hierarchical,gob-lin:graph=friends,random
     games="$games $name $name-mcnb $name-hierarchical"
 done
+game movielens-100k-locb movielens-100k locb,random
 game digits digits vw,linucb-single,linucb-multiple,random
 game digits-others digits cab,club,sclub,dynucb,cofiba,dccb,random
 game digits-hierarchical digits hierarchical,gob-lin:graph=friends,random
+draws results/electricity-hierarchical results/margarine-hierarchical results/camera-hierarchical \
+    results/movielens-groups-hierarchical
 # shellcheck disable=SC2086
 contest lastfm lastfm-others lastfm-hier-ts lastfm-vw lastfm-hierarchical lastfm-friends lastfm-pool lastfm-pool-vw lastfm-pool-hierarchical \
     delicious delicious-others delicious-hier-ts delicious-vw delicious-hierarchical delicious-friends delicious-pool delicious-pool-hierarchical \
@@ -142,4 +145,4 @@ contest lastfm lastfm-others lastfm-hier-ts lastfm-vw lastfm-hierarchical lastfm
     kddcup-twin-short-hierarchical avazu-twin-short avazu-twin-short-vw avazu-twin-short-hierarchical \
     world-music-and-news world-music-and-news-others world-music-and-news-hierarchical \
     world-dense world-dense-others world-dense-hierarchical world-lonely world-lonely-others world-lonely-hierarchical \
-    digits digits-others digits-hierarchical $games
+    digits digits-others digits-hierarchical $games movielens-100k-locb
