@@ -63,6 +63,7 @@ def test_every_choice_is_that_of_one_process(alpha: float, gamma: float) -> None
         )
 
 
+@pytest.mark.slow
 def test_ten_thousand_rounds_leave_the_same_state() -> None:
     one, other = (CAB(n_features=4, alpha=0.03, engine=engine) for engine in (None, Cuda("cpu", block=32)))
     rng = np.random.default_rng(0)

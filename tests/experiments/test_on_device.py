@@ -68,15 +68,7 @@ def assert_same(made: list[Path], alone: list[Path]) -> None:
             np.testing.assert_allclose(one.score, another.score, rtol=0, atol=1e-12)
 
 
-def test_each_run_has_the_trace_of_a_run_alone(data: Any, alone: list[Path], tmp_path: Path) -> None:
-    given = tasks(part_of(data, 100), tmp_path, *SPECS)
-    told: list[list[int]] = []
-    record_all(given, lambda counts: told.append(list(counts)), on_device.on_device(CPU))
-    assert_same([path for _, path in given], alone)
-    assert told[-1] == [ROUNDS] * len(given)
-
-
-def test_interrupted_runs_go_on_from_wherever_each_was(
+def test_runs_side_by_side_go_on_from_wherever_each_was_and_have_the_trace_of_a_run_alone(
     data: Any, alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One has ended, others have played some batches, and one has played nothing."""
@@ -91,10 +83,13 @@ def test_interrupted_runs_go_on_from_wherever_each_was(
         record_all(given[:4], stop, on_device.on_device(CPU))
     assert list(tmp_path.glob("*.partial/*.policy"))
     record_all(given[4:5], workers=1)
-    record_all(given, workers=on_device.on_device(CPU))
+    told: list[list[int]] = []
+    record_all(given, lambda counts: told.append(list(counts)), on_device.on_device(CPU))
     assert_same([path for _, path in given], alone)
+    assert told[-1] == [ROUNDS] * len(given)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_runs_alone(data: Any, tmp_path: Path) -> None:
     side = tasks(data, tmp_path / "side", *SPECS, suffix=".json")
     alone = tasks(data, tmp_path / "alone", *SPECS, suffix=".json")
