@@ -281,7 +281,8 @@ def _say_if_slow() -> Iterator[None]:
             nonlocal n_compiled
             if time.perf_counter() - begin > QUIET:
                 n_compiled += 1
-                text = f"\rCompiling for this kind of data, once on this machine: {n_compiled} functions"
+                text = f"\rCompiling for this kind of data, once on this machine: {n_compiled} function"
+                text += "s" if n_compiled > 1 else ""
                 print(text, end="", file=sys.stderr, flush=True)
 
     counter = Counter()
