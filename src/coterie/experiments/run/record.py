@@ -61,7 +61,9 @@ def record(
             last = done
         if run.can_resume:
             policy.save(policy_path(path))
-        write_trace(path, (pq.read_table(file) for file in _chunks(partial)), run.header())
+        # Some versions of pyarrow make a column of a folder whose name has a "=", as a setting's has.
+        chunks = (pq.read_table(file, partitioning=None) for file in _chunks(partial))
+        write_trace(path, chunks, run.header())
         shutil.rmtree(partial)
 
 
