@@ -304,6 +304,19 @@ def test_candidates_are_the_same_after_bytes() -> None:
             Encoded.from_bytes(bad)
 
 
+@pytest.mark.parametrize("vector", [[0.5, 0, -2.0], (0.5, 0, -2.0), np.array([0.5, 0, -2.0])])
+def test_a_context_may_be_a_vector(vector: Any) -> None:
+    named, numbered = Hierarchical(), Hierarchical()
+    for policy, context in ((named, {"f0": 0.5, "f2": -2.0}), (numbered, vector)):
+        shown = [Action("a", {}, context), Action("b", {}, list(vector) if policy is numbered else context)]
+        for t in range(20):
+            policy.learn(None, shown[t % 2], float(t % 3))
+        policy.choose("ann", shown)
+    assert named.explain("ann", [Action("a", {}, {"f0": 0.5, "f2": -2.0})]).score == pytest.approx(
+        numbered.explain("ann", [Action("a", {}, vector)]).score, abs=0
+    )
+
+
 def test_bad_actions_are_named_and_change_nothing() -> None:
     policy = Hierarchical()
     policy.learn("ann", Action("a"), 1.0)
@@ -325,7 +338,9 @@ def test_bad_actions_are_named_and_change_nothing() -> None:
         ("action 0 is 3, expected a mapping of names", [Action("a", 3)]),
         ("action 0 is 'jazz', expected a mapping of names", [Action("a", "jazz")]),
         (r"feature 'f0' of action 0 is \[1.0\]", [Action("a", [[1.0], [2.0]])]),
-        ("the context is 3, expected a mapping of names", [Action("a", {}, 3)]),  # type: ignore[arg-type]
+        ("the context is 3, expected a mapping of names", [Action("a", {}, 3)]),
+        ("the vector of the context has 'red', expected numbers", [Action("a", {}, [1.0, "red"])]),
+        ("action 1 has another context", [Action("a", {}, [1, 2]), Action("b", {}, np.array([1, 3]))]),
         ("has the name 3, expected text", [Action("a", {3: 1.0})]),
         (
             "make 250000 crosses, expected at most 200000",

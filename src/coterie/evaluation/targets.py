@@ -9,7 +9,7 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction
 from coterie.errors import ParameterError
-from coterie.models.actions import named_features
+from coterie.models.actions import read_features
 from coterie.models.candidates import Candidates
 from coterie.models.encoded import Encoded, encode, name_of
 from coterie.policies import Policy
@@ -92,9 +92,9 @@ class Learner:
 
 def encode_interaction(one: Interaction) -> Encoded:
     """Return the actions as hashes, the format of the service's sparse model."""
-    context = named_features("the context", one.context)
+    context = read_features("the context", one.context)
     actions = [
-        (name_of(name), named_features(f"action {name!r}", own))
+        (name_of(name), read_features(f"action {name!r}", own))
         for name, own in zip(one.actions, _features(one), strict=True)
     ]
     return encode(context, actions)

@@ -8,7 +8,7 @@ features
     refused: in a mapping, give None or leave the name out. Above a million, a number of a mapping grows by its
     logarithm only: v counts as 1e6·(1 + log(v/1e6)).
 context
-    A mapping like the features: what is known of the moment, the same for all actions of one choice.
+    A vector or a mapping, like the features: what is known of the moment, the same for all actions of one choice.
 
 An id alone is short for `Action(id)`, and a vector or a mapping alone for `Action(features=…)`. `Candidates(ids,
 features)` is many actions with ids and vectors, in columns. A policy over ids reads the ids of actions, one over
@@ -21,6 +21,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from coterie.errors import ContextError
@@ -44,7 +45,7 @@ class Action:
 
     id: Hashable = None
     features: Any = field(default_factory=dict)
-    context: Mapping[str, Any] = field(default_factory=dict)
+    context: Any = field(default_factory=dict)
 
 
 ActionLike: TypeAlias = "Hashable | list[Any] | NDArray[Any] | dict[str, Any]"
@@ -82,6 +83,24 @@ def vectors_of(contexts: ActionsLike) -> Any:
                 )
         return found
     return getattr(contexts, "features", contexts)
+
+
+def read_features(what: str, features: Any) -> dict[str, float]:
+    """Return named features; those of a vector have the names f0, f1, …, and None has none."""
+    if features is None:
+        return {}
+    if isinstance(features, np.ndarray | list | tuple):
+        for value in features:
+            if isinstance(value, str | bytes):
+                raise ContextError(
+                    f"the vector of {what} has {value!r}, expected numbers; give words by name"
+                )
+        features = {f"f{i}": value for i, value in enumerate(features) if _is_not_zero(value)}
+    return named_features(what, features)
+
+
+def _is_not_zero(value: Any) -> bool:
+    return not isinstance(value, float | int | np.generic) or bool(value)
 
 
 def named_features(what: str, features: Any) -> dict[str, float]:

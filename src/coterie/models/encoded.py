@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
-from coterie.models.actions import Action, ActionsLike, named_features
+from coterie.models.actions import Action, ActionsLike, read_features
 from coterie.models.candidates import read_table
 from coterie.models.checks import check_item, list_candidates, without_tiny
 from coterie.models.features import cross, hash_name, hash_names
@@ -180,14 +180,15 @@ def read_actions(contexts: ActionsLike) -> tuple[Any, Encoded]:
     if type(contexts) is list and {*map(type, contexts)} == {str} and 2 * len(contexts) <= MOST_CROSSES:
         return [*contexts], _encode_ids(contexts)
     actions = list_candidates(contexts, of="actions")
-    context: Mapping[str, Any] = actions[0].context if isinstance(actions[0], Action) else {}
+    context = actions[0].context if isinstance(actions[0], Action) else {}
+    around = read_features("the context", context)
     found: list[tuple[str | None, Mapping[str, float]]] = []
     for k, given in enumerate(actions):
         action = given if isinstance(given, Action) else _as_action(given)
-        if action.context is not context and action.context != context:
+        if action.context is not context and read_features("the context", action.context) != around:
             raise ContextError(f"action {k} has another context than the first; all must share one")
-        found.append((_name(action.id), _named_or_numbered(f"action {k}", action.features)))
-    return actions, encode(named_features("the context", context) if context else {}, found)
+        found.append((_name(action.id), read_features(f"action {k}", action.features)))
+    return actions, encode(around, found)
 
 
 def _encode_ids(names: list[str]) -> Encoded:
@@ -209,24 +210,6 @@ def _encode_ids(names: list[str]) -> Encoded:
 def _as_action(given: Any) -> Action:
     """Return the action that a mapping, a vector or an id is short for."""
     return Action(features=given) if isinstance(given, Mapping | np.ndarray | list) else Action(given)
-
-
-def _named_or_numbered(what: str, features: Any) -> dict[str, float]:
-    """Return named features; those of a vector have the names f0, f1, …, and None has none."""
-    if features is None:
-        return {}
-    if isinstance(features, np.ndarray | list | tuple):
-        for value in features:
-            if isinstance(value, str | bytes):
-                raise ContextError(
-                    f"the vector of {what} has {value!r}, expected numbers; give words by name"
-                )
-        features = {f"f{i}": value for i, value in enumerate(features) if _is_not_zero(value)}
-    return named_features(what, features)
-
-
-def _is_not_zero(value: Any) -> bool:
-    return not isinstance(value, float | int | np.generic) or bool(value)
 
 
 def _name(item: Hashable) -> str | None:
