@@ -9,6 +9,7 @@ import httpx._config
 import numba
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine may take long to answer; the default of httpx is 5 s.
@@ -20,6 +21,9 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 settings.register_profile("same", settings.get_profile("search"), derandomize=True)
 settings.load_profile("same")
 
+
+# Threads of NumPy's linear algebra wait for each other in loops: on a busy machine a small matrix takes seconds.
+threadpool_limits(1, "blas")
 
 # What is tested is machine code, also in the processes that tests start; test_beside.py tests the loops in Python.
 os.environ["COTERIE_COMPILE"] = "first"
