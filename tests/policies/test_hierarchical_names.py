@@ -55,29 +55,25 @@ def test_the_first_payoff_by_hand() -> None:
 
 
 def test_the_first_payoff_is_exact_conditioning() -> None:
-    """The prior has no covariances, so after one payoff the variances are those of the full Gaussian."""
+    """The prior has no covariances, so after one payoff the variances are those of the full Gaussian.
+
+    Numbers are left out of effects of their own, and of the crosses, until they vary: what is left is a constant.
+    """
     policy = Hierarchical()
-    context, features = {"a": 0.5, "b": -2.0}, {"x": 1.5, "y": 0.3}
-    policy.learn("ann", Action("i", features, context), 0.7)
-    kinds = policy.tensors()["kinds"]
-    x: dict[str, list[float]] = {
-        "population": [1], "user": [1], "feature": [1.5, 0.3], "user × id": [1],
-        "user × feature": [1.5, 0.3], "user × context × id": [0.5, -2],
-        "context × feature": [0.75, -3, 0.15, -0.6],
-    }  # fmt: skip
-    values = np.array([x[NAMES[kind]].pop(0) for kind in kinds])
-    squares = {kind: values[kinds == kind] ** 2 for kind in set(kinds.tolist())}
-    start = [4.0 if NAMES[k] == "population" else 0.15 for k in kinds.tolist()]
-    length = [squares[k].sum() / math.sqrt(len(squares[k])) for k in kinds.tolist()]
-    own = np.diag(np.array(start) / length)
-    block, z = np.diag([0.25, 0.125, 0.125]), np.array([1, 0.5, -2])
-    total = values @ own @ values + z @ block @ z + 0.5
-    v = 1 / (1 / np.diag(own) + policy.tensors()["precision"])
-    assert v == pytest.approx(np.diag(own - np.outer(own @ values, own @ values) / total))
-    blocks = effects_of(policy).blocks
+    policy.learn("ann", Action("i", {"x": 1.5, "y": 0.3}, {"a": 0.5, "b": -2.0}), 0.7)
+    kinds = [NAMES[kind] for kind in policy.tensors()["kinds"]]
+    assert sorted(kinds) == ["population", "user", "user × id"]
+    own = np.array([4.0 if kind == "population" else 0.15 for kind in kinds])
+    block, z, constant = np.diag([0.25, 0.125, 0.125]), np.array([1, 0.5, -2]), 0.25
+    total = own.sum() + z @ block @ z + constant + 0.5
+    assert 1 / (1 / own + policy.tensors()["precision"]) == pytest.approx(own - own**2 / total)
+    blocks, crosses = effects_of(policy).blocks, effects_of(policy).crosses
     posterior = np.linalg.inv(np.linalg.inv(block) + np.outer(z, z) / (total - z @ block @ z))
     assert posterior == pytest.approx(block - np.outer(block @ z, block @ z) / total)
     assert blocks.blocks.gram[1] == pytest.approx(np.outer(z, z) / (total - z @ block @ z))
+    assert crosses.block.gram[0, 0, 0] == pytest.approx(1 / (total - constant))
+    assert not crosses.block.gram[0, 1:].any()
+    assert crosses.block.spread[0, 0, 0] == pytest.approx(constant - constant**2 / total)
 
 
 @pytest.mark.parametrize(("explore", "floor"), [(1.0, 0.01), (0.3, 0.15), (0.0, 0.0)])
@@ -221,11 +217,9 @@ def every_of(policy: Hierarchical, kind: str) -> Any:
 def test_a_forgotten_user_leaves_nothing_behind() -> None:
     policy = Hierarchical()
     policy.learn("ann", Action("a", {"x": 1}, {"c": 1}), 1.0)
-    assert used(policy) == 7
+    assert used(policy) == 5
     policy.drop("ann")
-    assert (
-        used(policy) == 3
-    )  # population, feature, context × feature; the id's weights over the context are a block
+    assert used(policy) == 1  # population; what else all users share is in a block and in the crosses
     owned = {NAMES.index(name) for name in NAMES if name.startswith("user")}
     assert not owned & set(policy.tensors()["kinds"].tolist())
     assert "ann" not in policy.users
@@ -378,7 +372,7 @@ def test_bad_parameters_are_named(wrong: dict[str, Any], message: str) -> None:
 def test_a_file_that_contradicts_itself_is_refused() -> None:
     policy = Hierarchical()
     for k in range(12):
-        policy.learn(k % 4, Action(k % 5, {"f": 1.0}, {"c": 1.0}), 0.5)
+        policy.learn(k % 4, Action(k % 5, {"f": 1.0}, {"c": 1.0 + k}), 0.5)
     policy.drop(2)
     whole = policy.tensors()
 
@@ -392,7 +386,7 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
 
     head = int(np.flatnonzero(whole["kinds"] == keys.USER)[0])
     member = int(np.flatnonzero(whole["kinds"] == keys.USER_ID)[0])
-    plain = int(np.flatnonzero(whole["kinds"] == keys.FEATURE)[0])
+    plain = int(np.flatnonzero(whole["kinds"] == keys.POPULATION)[0])
     for tensors in (
         with_("nexts", head, head),
         with_("nexts", head, -1),
@@ -417,6 +411,14 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
         with_("block_middle", 1, -1.0),
         with_("block_centre", 1, np.inf),
         with_("block_ids", 1, whole["block_ids"][0]),
+        with_("cross_spread", 0, np.inf),
+        with_("cross_pull", 0, np.nan),
+        with_("cross_fitted", 3, 0.0),
+        with_("cross_context_seen", 1, -1.0),
+        other(cross_actions=np.array([1, 1], dtype=np.uint64)),
+        with_("context_units_seen", 0, 0.0),
+        with_("context_units_seen", 3, -1.0),
+        other(action_units_hashes=np.array([1], dtype=np.uint64)),
         other(free=whole["free"][:-1]),
         other(crossed=[2]),
         other(columns=np.array([1, 1], dtype=np.uint64)),
@@ -529,7 +531,7 @@ def test_blocks_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_none_is_no_features_and_no_context() -> None:
     plain, policy = Hierarchical(), Hierarchical()
-    for one, action in ((plain, Action("a")), (policy, Action("a", None, None))):  # type: ignore[arg-type]
+    for one, action in ((plain, Action("a")), (policy, Action("a", None, None))):
         assert one.choose("ann", [action]) == 0
         one.learn("ann", action, 1.0)
     assert {name: t.tobytes() for name, t in plain.tensors().items()} == {
@@ -614,3 +616,34 @@ def test_contexts_whose_products_overflow_are_explored_whole() -> None:
     assert found._common(np.full(3, 1e150)) == 1.0
     found.blocks.gram[:] = np.nan
     assert found._common(np.ones(3)) == 1.0
+
+
+@pytest.mark.parametrize("users", [1, 20])
+def test_numbers_of_any_origin_and_unit_are_learned_in_a_context(users: int) -> None:
+    """Payoffs depend on products of a context feature and an action's feature, and on the user's own tastes.
+
+    In the second game the same numbers are told with other origins and in units from 0.01 to 1,000.
+    """
+    lost = []
+    for told in (False, True):
+        rng = np.random.default_rng(5)
+        shared, own = rng.normal(size=(3, 3)), rng.normal(size=(users, 3)) * (0.5 if users > 1 else 0.0)
+        origin, unit = (3 * rng.normal(size=(2, 3)), 10.0 ** rng.uniform(-2, 3, (2, 3)))
+        if not told:
+            origin, unit = np.zeros((2, 3)), np.ones((2, 3))
+        policy, regret, random = Hierarchical(seed=1, floor=0.0), 0.0, 0.0
+        for t in range(900):
+            user, around, actions = t % users, rng.normal(size=3), rng.normal(size=(5, 3))
+            mean = actions @ (shared @ around + own[user])
+            context = {f"c{i}": float(v) for i, v in enumerate((around + origin[0]) * unit[0])}
+            shown = [
+                Action(None, {f"f{i}": float(v) for i, v in enumerate((row + origin[1]) * unit[1])}, context)
+                for row in actions
+            ]
+            k = policy.choose(user, shown)
+            policy.learn(user, shown[k], float(mean[k] + 0.3 * rng.normal()))
+            if t >= 600:
+                regret += mean.max() - mean[k]
+                random += mean.max() - mean.mean()
+        lost.append(regret / random)
+    assert max(lost) < 0.1

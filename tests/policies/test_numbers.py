@@ -12,7 +12,7 @@ import pytest
 
 from coterie import Action, Candidates, Hierarchical
 from coterie.errors import ContextError, CoterieError, FileError, NumberError, ParameterError
-from coterie.models._kernels.hierarchy import effect_keys, effects
+from coterie.models._kernels.hierarchy import effects
 from coterie.models._kernels.probability import first_best as best
 from coterie.models.encoded import Encoded
 from coterie.models.features import flatten
@@ -118,13 +118,12 @@ def test_the_first_value_of_a_kind_of_feature_decides_nothing_for_others(
 
 @pytest.mark.parametrize("crossed", [False, True])
 def test_an_update_out_of_range_is_refused_before_it_is_applied(crossed: bool) -> None:
-    """A log of an earlier version may hold values that are not read today: START / 1e-320 is not finite."""
+    """Values that are not read today may be in a log: START / 1e-320 is not finite, and neither is 1e160 squared."""
     policy, context = Hierarchical(), {"now": 1.0} if crossed else {}
     policy.learn("ann", Action("tea", {"hot": 1.0} if crossed else {}, context), 1.0)
-    effects_of(policy).figures[effect_keys.FEATURE, effects.TIMES] = 0.0  # as if no feature was seen yet
     before = fingerprint(policy)
     shown = policy.read([Action("tea", {"hot": 1.0}, context)])
-    hashed = shown.hashed._replace(values=np.array([1.0, 1e-160]))
+    hashed = shown.hashed._replace(values=np.array([1.0, 1e160 if crossed else 1e-160]))
     with pytest.raises(NumberError, match="cannot be learned: a number of the model would not be finite"):
         policy.learn("bob", Encoded(hashed), 1.0)
     assert fingerprint(policy) == before

@@ -10,6 +10,7 @@ from coterie.models.probability import probability_of_best
 from tests.twins.payoffs import within_reach
 
 Features = Mapping[str, float]
+UNEQUAL = 3
 
 
 class NaiveEffects:
@@ -34,7 +35,8 @@ class NaiveEffects:
         self.cursor, self.fitted = 0, 0
         self.payoffs: list[float] = []
         self.variance, self.origin = 0.0, 0.0  # of payoffs; 0 while all are equal
-        self.blocks = NaiveBlocks()
+        self.blocks, self.crosses = NaiveBlocks(), NaiveCrosses()
+        self.units = NaiveUnits(), NaiveUnits()  # of the context's features, and of actions'
         self.squares: dict[str, float] = {}
         self.freedom: dict[str, float] = {}
         self.touched: dict[str, int] = {}  # by kind: how often its effects learned, and how many there are
@@ -47,15 +49,17 @@ class NaiveEffects:
         found: list[Any] = [(("population",), 1.0), (("user", user), 1.0)]
         named = [] if item is None else [("id", item, 1.0)]
         inside = self.blocks.covers(item)
+        around, own = self.crosses.names
+        context, features = self.units[0].convert(context), self.units[1].convert(features)
         for kind, name, x in [*named, *(("feature", name, x) for name, x in features.items())]:
-            block = kind == "id" and inside
-            if not block:
+            block, crossed = kind == "id" and inside, kind == "feature" and name in own
+            if not block and not crossed:
                 found.append(((kind, name), x))
             found.append(((f"user × {kind}", user, name), x))
             found += [
                 ((f"context × {kind}", c, name), x * z)
                 for c, z in context.items()
-                if not (block and c in self.blocks.names)
+                if not (block and c in self.blocks.names) and not (crossed and c in around)
             ]
             if kind == "id" and len(context) <= self.CROSSED:
                 found += [(("user × context × id", user, c, name), x * z) for c, z in context.items()]
@@ -83,8 +87,9 @@ class NaiveEffects:
         paid = len(self.blocks.contexts)
         often = paid / max(len(self.blocks.paid), 1)
         rate = (often + self.RARE * self.RARE / (self.RARE + paid)) / (often + self.RARE)
-        sd = self.explore * math.sqrt(variance + more * rate)
-        return float(estimate + mean + sd), sd
+        shared, _, apart = self.crosses.view(features, context)
+        sd = self.explore * math.sqrt(variance + more * rate + apart)
+        return float(estimate + mean + shared + sd), sd
 
     def again(self, kind: str) -> float:
         """How much of an effect's variance is worth exploring, by how often effects of its kind come back."""
@@ -114,7 +119,11 @@ class NaiveEffects:
             self.origin = y
         y -= self.origin
         self.blocks.add(item, context, self.variance or 1)
-        listed = self.list_effects(user, item, features, context)
+        self.crosses.add(features, context, self.variance or 1)
+        for units, given in zip(self.units, (context, features), strict=True):
+            units.count(given)
+        listed = [(key, x) for key, x in self.list_effects(user, item, features, context) if x]
+        every = len(self.list_effects(user, item, features, context))
         by_kind: dict[str, list[float]] = {}
         for key, x in listed:
             by_kind.setdefault(key[0], []).append(x * x)
@@ -134,10 +143,11 @@ class NaiveEffects:
             self.lengths.setdefault(kind, []).append(length)
         found = [(key, *self.posterior(key), x) for key, x in listed]
         mean, more = self.blocks.view(item, context)
+        shared, doubt, _ = self.crosses.view(features, context)
         rest = y - sum(w * x for _, w, _, x in found)
-        noise = self.noise_at(self.origin + y - rest + mean)
+        noise = self.noise_at(self.origin + y - rest + mean + shared)
         blur = sum(v * x * x for _, _, v, x in found) + noise
-        s, error = blur - noise + more, rest - mean
+        s, error = blur - noise + more + doubt, rest - mean - shared
         tail = max(error * error / (9 * (s + noise)), 1) if len(set(self.payoffs)) > 2 else 1
         for key, w, v, x in found:
             total = s + noise
@@ -152,16 +162,18 @@ class NaiveEffects:
         if before:  # else residuals and weights are not yet in units of payoffs
             self.residuals[0] += (error * share) ** 2 + s * share
             self.residuals[1] += 1
-            self.visit(self.VISITS * len(listed))
+            self.visit(self.VISITS * every)
         varied = len(set(self.payoffs)) > 1
         if varied and (not before or self.t in (2, 4, 8, 16)):
             self.rescale()
         if self.blocks.covers(item):
-            self.blocks.learn(item, context, rest, blur, before)
-        if self.variance != before and (self.t <= 16 or not before):
-            self.blocks.rescale(self.variance, self.variance / (before or 1))
-        elif self.noise != fitted:
-            self.blocks.reweigh(self.variance, fitted / self.noise)
+            self.blocks.learn(item, context, rest - shared, blur + doubt, before)
+        self.crosses.learn(features, context, rest - mean, blur + more, before)
+        for part in (self.blocks, self.crosses):
+            if self.variance != before and (self.t <= 16 or not before):
+                part.rescale(self.variance, self.variance / (before or 1))
+            elif self.noise != fitted:
+                part.reweigh(self.variance, fitted / self.noise)
         self.users.add(user)
         if self.half_life is not None:
             self.fade(self.half_life)
@@ -173,7 +185,8 @@ class NaiveEffects:
             factor = 0.5 ** (every / half_life / len(self.users))
             self.precision = {key: p * factor for key, p in self.precision.items()}
             self.pull = {key: p * factor for key, p in self.pull.items()}
-            self.blocks.reweigh(self.variance or 1, factor)
+            for part in (self.blocks, self.crosses):
+                part.reweigh(self.variance or 1, factor)
 
     def start(self, kind: str) -> float:
         return 4.0 if kind == "population" else self.START
@@ -225,10 +238,21 @@ class NaiveEffects:
         return sorted(places, key=lambda e: rank[self.order[e]])
 
 
+def centre_and_share(seen: Any) -> tuple[Any, Any]:
+    """The mean of each column, and its share in the variance of all, per unit of its own."""
+    centre = seen.mean(axis=0) if len(seen) else np.zeros(seen.shape[1])
+    spread = seen.std(axis=0) if len(seen) else np.zeros(seen.shape[1])
+    spread[[len(set(column)) <= 1 for column in seen.T]] = 0.0
+    middle = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
+    spread[spread == 0] = middle
+    counted = np.clip(spread, middle / UNEQUAL, middle * UNEQUAL)
+    return centre, (counted / spread) ** 2 / (counted @ counted)
+
+
 class NaiveBlocks:
     """Weights of each id over a constant and the context features, by inverting matrices each time."""
 
-    START, WEAK, GROWTH, UNEQUAL = 0.25, 5, 1.15, 3
+    START, WEAK, GROWTH = 0.25, 5, 1.15
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -304,13 +328,7 @@ class NaiveBlocks:
 
     def fit(self, variance: float, learn: bool = True) -> None:
         seen = np.array([self.x(context)[1:] for context in self.contexts]).reshape(-1, len(self.names))
-        centre = seen.mean(axis=0) if len(seen) else np.zeros(len(self.names))
-        spread = seen.std(axis=0) if len(seen) else np.zeros(len(self.names))
-        spread[[len(set(column)) <= 1 for column in seen.T]] = 0.0
-        middle = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
-        spread[spread == 0] = middle
-        counted = np.clip(spread, middle / self.UNEQUAL, middle * self.UNEQUAL)
-        relative = (counted / spread) ** 2 / (counted @ counted)
+        centre, relative = centre_and_share(seen)
         turn = np.eye(1 + len(self.names))
         turn[0, 1:] = -centre
         back = np.linalg.inv(turn)
@@ -337,3 +355,156 @@ class NaiveBlocks:
         self.prior = turn @ np.diag([self.constant, *(self.context * relative)]) @ turn.T
         if learn:
             self.fitted = len(self.contexts)
+
+
+class NaiveUnits:
+    """All values of each feature since the first that was not 1; numbers in units of their spread."""
+
+    OFTEN = 9
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[float]] = {}
+        self.absent: dict[str, int] = {}
+
+    def count(self, given: Features) -> None:
+        for name in self.values:
+            self.absent[name] += name not in given
+        for name, value in given.items():
+            if name in self.values or value != 1:
+                self.values.setdefault(name, []).append(value)
+                self.absent.setdefault(name, 0)
+
+    def spread(self, name: str) -> float:
+        values = self.values[name]
+        return float(np.std(values) if self.dense(name) else np.sqrt(np.mean(np.square(values))))
+
+    def dense(self, name: str) -> bool:
+        return len(self.values[name]) > self.OFTEN * self.absent[name]
+
+    def convert(self, given: Features) -> Features:
+        spreads = [self.spread(name) for name, values in self.values.items() if len(set(values)) > 1]
+        middle = float(np.median(spreads)) if spreads else 1.0
+        found = {}
+        for name, value in given.items():
+            values = self.values.get(name, [])
+            if not values:
+                found[name] = float(value == 1)
+            elif len(set(values)) == 1:
+                found[name] = 0.0
+            else:
+                far = (value - (np.mean(values) if self.dense(name) else 0)) / self.spread(name)
+                reach = math.sqrt(len(values))
+                weight = np.clip(self.spread(name) / middle, 1 / UNEQUAL, UNEQUAL)
+                found[name] = float(np.clip(far, -reach, reach) * weight)
+        return found
+
+
+class NaiveCrosses:
+    """Weights of all products of a context feature and an action's feature, by inverting matrices each time."""
+
+    START, WEAK, GROWTH, MOST = 0.25, 5, 1.15, 96
+
+    def __init__(self) -> None:
+        self.names: tuple[dict[str, float], dict[str, float]] = {}, {}  # what is taken from each
+        self.paid: list[tuple[Features, Features, float, float]] = []
+        self.variances = [self.START] * 3  # of features, of the context, and of crosses
+        self.prior: Any = np.eye(1)
+        self.known: tuple[Any, Any] | None = None  # the posterior, until something changes
+        self.fitted, self.widest, self.before = 0, 0.0, 0
+
+    def add(self, features: Features, context: Features, variance: float) -> None:
+        around, own = self.names
+        if not (own or features):
+            return
+        new = [name for name in features if name not in own]
+        new = new[: max(self.MOST // (1 + len(around)) - 1 - len(own), 0)]
+        more = [name for name in context if name not in around]
+        more = more[: max(self.MOST // (1 + len(own) + len(new)) - 1 - len(around), 0)]
+        for names, given, found in ((own, features, new), (around, context, more)):
+            for name in found:
+                names[name] = 0.0 if self.before + len(self.paid) or given[name] == 1 else given[name]
+        if new or more:
+            self.fit(variance, learn=False)
+
+    def side(self, i: int, given: Features) -> Any:
+        return np.array([1, *(given.get(name, 0.0) - first for name, first in self.names[i].items())])
+
+    def z(self, features: Features, context: Features) -> Any:
+        return np.kron(self.side(0, context), self.side(1, features))
+
+    def posterior(self) -> tuple[Any, Any]:
+        z = np.array([self.z(features, context) for features, context, _, _ in self.paid])
+        z = z.reshape(len(self.paid), len(self.prior))
+        noise = np.array([noise for *_, noise in self.paid])
+        spread = np.linalg.inv(np.linalg.inv(self.prior) + (z.T / noise) @ z)
+        return spread @ (z.T / noise) @ np.array([y for _, _, y, _ in self.paid]), spread
+
+    def mean(self, i: int) -> Any:
+        """The mean of one side's features, after the constant."""
+        return np.append(1.0, self.seen(i).sum(axis=0) / max(len(self.seen(i)), 1))
+
+    def seen(self, i: int) -> Any:
+        """The features of one side, a row per payoff; before there were features, all were 0."""
+        rows = [self.side(i, (c, f)[i])[1:] for f, c, _, _ in self.paid]
+        return np.array([np.zeros(len(self.names[i]))] * self.before + rows).reshape(-1, len(self.names[i]))
+
+    def view(self, features: Features, context: Features) -> tuple[float, float, float]:
+        """The estimate, its variance, and the variance of what an action adds to the mean action in this context."""
+        if not self.names[1]:
+            return 0.0, 0.0, 0.0
+        (mean, spread), z = self.known or self.posterior(), self.z(features, context)
+        self.known = mean, spread
+        apart = z - np.kron(self.side(0, context), self.mean(1))
+        return float(mean @ z), float(z @ spread @ z), float(apart @ spread @ apart)
+
+    def learn(self, features: Features, context: Features, y: float, noise: float, variance: float) -> None:
+        if not self.names[1]:
+            self.before += 1
+            return
+        self.paid.append((dict(features), dict(context), y, noise))
+        self.known = None
+        if self.before + len(self.paid) >= self.fitted * self.GROWTH:
+            self.fit(variance or 1, learn=variance > 0)
+            self.fitted = self.before + len(self.paid)
+
+    def rescale(self, variance: float, ratio: float) -> None:
+        self.prior, self.widest, self.known = self.prior * ratio, self.widest * ratio, None
+        self.variances = [v * ratio for v in self.variances]
+        self.paid = [(f, c, y, noise * ratio) for f, c, y, noise in self.paid]
+        self.fit(variance)
+
+    def reweigh(self, variance: float, ratio: float) -> None:
+        self.paid = [(f, c, y, noise / ratio) for f, c, y, noise in self.paid]
+        self.fit(variance, learn=False)
+
+    def fit(self, variance: float, learn: bool = True) -> None:
+        shares, turns = [], []
+        for i, names in enumerate(self.names):
+            centre, relative = centre_and_share(self.seen(i))
+            shares.append(np.array([1, *relative]))
+            turn = np.eye(1 + len(names))
+            turn[1:, 0] = -centre
+            turns.append(turn)
+        share, turn = np.kron(*shares), np.asarray(np.kron(*turns))
+        group = [
+            -1 if i == j == 0 else 0 if i == 0 else 1 if j == 0 else 2
+            for i in range(1 + len(self.names[0]))
+            for j in range(1 + len(self.names[1]))
+        ]
+        if learn:
+            self.widest = max(self.widest, variance)
+        if learn and self.paid:
+            mean, spread = self.posterior()
+            back = np.linalg.inv(turn)
+            means, doubts = back.T @ mean, np.diag(back.T @ spread @ back)
+            for g in range(3):
+                of = np.array(group) == g
+                free = np.clip(1 - doubts[of] / (self.variances[g] * share[of]), 0, 1).sum()
+                above = (means[of] ** 2 / share[of]).sum() + self.WEAK * self.START * self.widest
+                self.variances[g] = float(above / (free + self.WEAK))
+        if not self.paid:
+            self.variances = [self.START * variance] * 3
+        of_each = np.array([*self.variances, self.START * variance])[group]
+        self.prior, self.known = turn.T @ np.diag(share * of_each) @ turn, None
+        if learn:
+            self.fitted = self.before + len(self.paid)

@@ -5,7 +5,8 @@ without payoffs is judged by the population, a user with many payoffs by these p
 decide how much each effect counts. `docs/hierarchical.md` derives the formulas.
 
 Actions of any form: named features, ids, vectors and a context. Without a context, and with at most 32 features, the
-model is that of declared actions, below. With a context (`models/hierarchy/effects.py` and `blocks.py`):
+model is that of declared actions, below. With a context (`effects.py`, `blocks.py`, `crosses.py` in
+`models/hierarchy`):
 
     payoff = Σ x_j w_j + noise          j: each feature and cross of the action
     w_j ~ N(0, v₀ of j's kind)
@@ -19,9 +20,11 @@ model is that of declared actions, below. With a context (`models/hierarchy/effe
 | user × id, user × feature | the same for this user |
 | user × context × id | of the action for this user in this context; with at most 16 context features |
 
-An action's weights over the context features have a full covariance (a block per id, for up to 128 context
-features); all other effects have a variance each. The cost of a decision grows with the number of features and
-crosses, not with the number of users. What was learned before the first context stays as an offset.
+What all users share has a full covariance: an action's weights over the context features (a block per id, for up to
+128 context features), and the weights of features and of their crosses with the context (up to 96 products). All
+other effects have a variance each, and numbers count in units of their spread. The cost of a decision grows with the
+number of features and crosses, not with the number of users. What was learned before the first context stays as an
+offset.
 
 Vectors, ids or both, without a context (`models/hierarchy/plain.py`). Users' weights have a full covariance, and
 there may be groups of users:
@@ -138,7 +141,7 @@ class Hierarchical(Policy):
     n_features: int | None = None
     one_hot: bool = False
     explore: float = 1.0
-    floor: float = 0.01
+    floor: float = 0.005
     half_life: float | None = None
     friends: InitVar[Graph] = ()
     slots: int | None = None

@@ -73,17 +73,17 @@ def test_the_policy_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
 def test_what_the_settings_of_a_start_name_wins_and_the_rest_stays(tmp_path: Path) -> None:
     with _started(_settings(tmp_path)) as client:
         client.put(SERVICE, json=SENT)
-    text = "retention-days = 5\n[config]\nexploration = 0.02\n"  # the default, but written down
+    text = "retention-days = 5\n[config]\nexploration = 0.01\n"  # the default, but written down
     with _started(_settings(tmp_path, text)) as client:
         found = client.get(SERVICE).json()
-        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.02, 5)
+        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.01, 5)
         assert (found["rewardWaitTime"], found["modelRetrainDays"]) == ("PT15M", 2)
         client.put(SERVICE, json={"explorationPercentage": 0.4, "logRetentionDays": 6})
         found = client.get(SERVICE).json()  # until the next start
         assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.4, 6)
     with _started(_settings(tmp_path, text)) as client:
         found = client.get(SERVICE).json()
-        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.02, 5)
+        assert (found["explorationPercentage"], found["logRetentionDays"]) == (0.01, 5)
 
 
 def test_a_policy_and_its_parameters_are_named_together(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     policy: str = "hierarchical"
     parameters: dict[str, Any] = {}  # for the policy's constructor, besides the kind of context
     dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # of the vectors that features are hashed into
-    exploration: Share = 0.02  # the share of decisions with a uniform choice; 0 always shows the best
+    exploration: Share = 0.01  # the share of decisions with a uniform choice; 0 always shows the best
     # How the other decisions are made. policy: by the policy's own probabilities; epsilon: the best is shown.
     explore: Literal["policy", "epsilon"] = "policy"
     wait: Annotated[float, Meta(ge=0.001, le=2_592_000)] = 600.0  # seconds until a reward must have come

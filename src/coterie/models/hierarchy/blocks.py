@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.hierarchy.blocks import Blocked, Blocks, learn_block, view_blocks
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
@@ -39,7 +39,7 @@ class ContextBlocks:
     def __init__(self) -> None:
         self.places: dict[int, int] = {}
         self.ids: dict[int, int] = {}
-        self.blocks = _make(1, 1)
+        self.blocks = make_blocks(1, 1)
         self.seen = np.zeros((2, 1))  # the mean of each place, and its sum of squares around it
         # Payoffs learned, payoffs at the last fit, the variances of the constant and of the context; the largest
         # variance of payoffs, which falls when good actions are chosen, but then nothing is known of the others; and
@@ -47,19 +47,19 @@ class ContextBlocks:
         self.fitted = np.array([0.0, 0.0, START, START, 0.0, 1.0])
         self.centre = np.ones(1)  # x at the mean context of the last fit
 
-    def find(self, hashed: HashedItems) -> Blocked:
-        """Return what blocks cover of these candidates. Actions without payoffs have the block 0, the prior."""
+    def find(self, hashed: HashedItems) -> tuple[Ints, Ints]:
+        """Return the first two parts of `Blocked`. Actions without payoffs have the block 0, the prior."""
         if not self.places:
-            return Blocked(np.empty(0, np.int64), np.full(len(hashed.has_id), -1))
+            return np.empty(0, np.int64), np.full(len(hashed.has_id), -1)
         places = np.array([self.places.get(name, -1) for name in hashed.context.tolist()], dtype=np.int64)
         new = 0 if self._has_room(1) else -1
         firsts = hashed.features[hashed.starts[:-1][hashed.has_id]].tolist()
         which = np.full(len(hashed.has_id), -1)
         which[hashed.has_id] = [self.ids.get(name, new) for name in firsts]
-        return Blocked(places, which)
+        return places, which
 
     def knows(self, hashed: HashedItems) -> bool:
-        """Return whether `find_to_learn` would add nothing."""
+        """Return whether `add` would add nothing."""
         context = hashed.context.tolist()
         return (
             not (context or self.places)
@@ -67,11 +67,11 @@ class ContextBlocks:
             or (int(hashed.features[0]) in self.ids and all(name in self.places for name in context))
         )
 
-    def find_to_learn(self, hashed: HashedItems, variance: float) -> Blocked:
-        """Return the same for one candidate, which gets a block; `variance` is that of the payoffs."""
+    def add(self, hashed: HashedItems, variance: float) -> None:
+        """Give an action a block, and its context places, while there is room; `variance` is that of the payoffs."""
         context = hashed.context.tolist()
         if not (context or self.places) or not hashed.has_id[0]:
-            return Blocked(np.empty(0, np.int64), np.full(1, -1))
+            return
         new = [name for name in context if name not in self.places][: MOST - len(self.places)]
         if new and self._has_room(0, len(new)):
             self.places |= {name: 1 + len(self.places) + i for i, name in enumerate(new)}
@@ -84,13 +84,12 @@ class ContextBlocks:
                 self._resize(2 * len(self.blocks.mean))
             for array in (self.blocks.spread, self.blocks.mean, self.blocks.middle):
                 array[self.ids[name]] = array[0]
-        return self.find(hashed)
 
     def _has_room(self, blocks: int, places: int = 0) -> bool:
         return (1 + len(self.ids) + blocks) * (1 + len(self.places) + places) ** 2 <= ROOM
 
     def _resize(self, room: int) -> None:
-        fresh, seen = _make(room, 1 + len(self.places)), np.zeros((2, 1 + len(self.places)))
+        fresh, seen = make_blocks(room, 1 + len(self.places)), np.zeros((2, 1 + len(self.places)))
         for new, old in zip((*fresh, seen), (*self.blocks, self.seen), strict=True):
             new[tuple(slice(length) for length in old.shape)] = old
         self.blocks, self.seen = fresh, seen
@@ -153,7 +152,7 @@ class ContextBlocks:
 
     def fit(self, variance: float, learn: bool = True) -> None:
         """Fit the variances to what was learned (MacKay's step), unless payoffs have no scale, and all posteriors."""
-        n, d, relative = 1 + len(self.ids), 1 + len(self.places), _relative(self.seen, self.fitted[0])
+        n, d, relative = 1 + len(self.ids), 1 + len(self.places), relative_scale(self.seen, self.fitted[0])
         back = self._centre(1.0)
         if learn:
             self.fitted[4] = max(self.fitted[4], variance)
@@ -172,7 +171,7 @@ class ContextBlocks:
         n, d = 1 + len(self.ids), 1 + len(self.places)
         if n == 1:
             self.fitted[2:4] = START * variance
-        relative = _relative(self.seen, self.fitted[0])
+        relative = relative_scale(self.seen, self.fitted[0])
         variances = relative * np.where(np.arange(d) > 0, *self.fitted[[3, 2]])
         turn, back = self._centre(-1.0), self._centre(1.0)
         root, spread = np.empty((d, d)), np.empty((d, d))
@@ -253,12 +252,13 @@ class ContextBlocks:
         return fresh
 
 
-def _make(room: int, d: int) -> Blocks:
+def make_blocks(room: int, d: int) -> Blocks:
+    """Return blocks of zeros."""
     square, line = (room, d, d), (room, d)
     return Blocks(np.zeros(square), np.zeros(line), np.zeros(square), np.zeros(line), np.zeros(room))
 
 
-def _relative(seen: Floats, learned: float) -> Floats:
+def relative_scale(seen: Floats, learned: float) -> Floats:
     """Return each place's share in the variance of all context features, per unit of its own; 1 for the constant."""
     spread = np.sqrt(seen[1, 1:] / max(learned, 1.0))
     middle = float(np.median(spread[spread > 0])) if (spread > 0).any() else 1.0

@@ -7,8 +7,9 @@ several. So a payoff costs only its number of features and crosses. One payoff y
 
     s = Σ v_j x_j²,   w_j += v_j x_j (y − ŷ)/(s + σ²),   v_j −= (v_j x_j)²/(s + σ²)
 
-An action with an id in a context is an exception: its weights over the context features have a full covariance
-(`blocks.py`). v₀ of each kind and σ² are fitted to the payoffs as they arrive, a few effects at a time.
+Two things that all users share are exceptions, with a full covariance: what an action with an id adds in a context
+(`blocks.py`), and what features add in it (`crosses.py`). The table takes numbers in units of their spread
+(`units.py`). v₀ of each kind and σ² are fitted to the payoffs as they arrive, a few effects at a time.
 """
 
 import copy
@@ -22,13 +23,16 @@ from coterie.arrays import Floats
 from coterie.errors import FileError, NumberError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
-from coterie.models._kernels.hierarchy.effect_keys import KINDS
+from coterie.models._kernels.hierarchy.blocks import Blocked
+from coterie.models._kernels.hierarchy.effect_keys import KINDS, HashedItems
 from coterie.models._kernels.hierarchy.effects import Settings, Variances
 from coterie.models.batches import TOO_LARGE
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.hierarchy.blocks import ContextBlocks
+from coterie.models.hierarchy.crosses import Crosses
 from coterie.models.hierarchy.effect_parts import COLUMNS, Pieces, UserNumbers, join_numbers, split
+from coterie.models.hierarchy.units import Units
 from coterie.models.parts import Parts
 from coterie.models.ranges import MOST_LEARNED
 
@@ -39,6 +43,7 @@ NAMES = (
     "", "population", "user", "id", "feature", "context × id", "context × feature", "user × id",
     "user × feature", "user × context × id",
 )  # fmt: skip
+UNITS = ("context_units", "action_units")
 FADE = 0.05  # of a half-life passes before old payoffs fade again
 # The rows of `score`: estimate = population + action + context + user, score = estimate + width.
 SCORED = ("estimate", "width", "population", "action", "context", "user", "score", "probability")
@@ -65,6 +70,8 @@ class Effects:
         self.noise = np.zeros(10)
         self.noise[:3] = kernel.START_NOISE, kernel.WEAK * kernel.START_NOISE, kernel.WEAK
         self.blocks = ContextBlocks()
+        self.crosses = Crosses()
+        self.units = Units(), Units()  # of the context's features, and of actions'
         self.numbers = UserNumbers()
 
     @property
@@ -91,20 +98,28 @@ class Effects:
     def score(self, user: Hashable, encoded: Encoded, settings: Settings, offset: Floats) -> Floats:
         """Return the rows of SCORED, a column per candidate; to each estimate and score an offset is added."""
         number, hashed = self._number(user), encoded.hashed
-        blocked = self.blocks.find(hashed)
+        blocked, crossed = self._blocked(hashed), self.crosses.view(hashed)
         in_blocks = self.blocks.view(blocked, hashed.context_values)
-        in_blocks[:, 3] *= self.blocks.returning
-        in_blocks[:, 0] += offset
-        scored = kernel.score_all(self.table, self._variances, hashed, number, blocked, in_blocks, settings)
-        scored[3] -= offset
+        in_blocks[:, 0] += offset + crossed[:, 0] + crossed[:, 1]
+        in_blocks[:, 1] += crossed[:, 2]
+        in_blocks[:, 3] = in_blocks[:, 3] * self.blocks.returning + crossed[:, 4]
+        scored = kernel.score_all(
+            self.table, self._variances, _convert(hashed, self.units), number, blocked, in_blocks, settings
+        )
+        scored[2] += crossed[:, 0]
+        scored[3] -= offset + crossed[:, 0]
         return scored
 
     def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
         """Return the largest parts of the estimate of candidate k, the largest first."""
         hashed = encoded.hashed
-        blocked, number = self.blocks.find(hashed), self._number(user)
-        kept, worth = kernel.largest(self.table, self.figures, hashed, k, number, blocked, most)
+        blocked, number = self._blocked(hashed), self._number(user)
+        kept, worth = kernel.largest(
+            self.table, self.figures, _convert(hashed, self.units), k, number, blocked, most
+        )
         first, origin = int(hashed.starts[k]), float(self.noise[kernel.ORIGIN])
+        crossed = self.crosses.parts(hashed, k)
+        origin += sum(value for a, _, value in crossed if a < 0)
         found = [
             EffectPart(NAMES[kind], a - first if a >= 0 else -1, c, value)
             for (kind, a, c), value in zip(kept.tolist(), worth.tolist(), strict=True)
@@ -112,6 +127,13 @@ class Effects:
         found = [
             part._replace(value=part.value + origin) if part.kind == "population" else part for part in found
         ] or [EffectPart("population", -1, -1, origin)]
+        found += [
+            EffectPart(
+                NAMES[effect_keys.FEATURE if c < 0 else effect_keys.CONTEXT_FEATURE], a - first, c, value
+            )
+            for a, c, value in crossed
+            if a >= 0 and value
+        ]
         found += [
             EffectPart(NAMES[effect_keys.ID if c < 0 else effect_keys.CONTEXT_ID], 0, c, value)
             for c, value in self.blocks.parts(blocked, k, hashed.context_values)
@@ -124,19 +146,33 @@ class Effects:
         before, variances = float(self.noise[kernel.SCALE]), self._variances
         noise = float(self.noise[kernel.NOISE])
         blocks = self.blocks if self.blocks.knows(hashed) else copy.deepcopy(self.blocks)
-        blocked = blocks.find_to_learn(hashed, before or 1.0)
-        in_block = blocks.view(blocked, hashed.context_values)[0]
-        done, rest, blur = kernel.learn(self.table, variances, hashed, number, payoff, now, blocked, in_block)
+        crosses = self.crosses if self.crosses.knows(hashed) else copy.deepcopy(self.crosses)
+        blocks.add(hashed, before or 1.0)
+        crosses.add(hashed, before or 1.0)
+        blocked = Blocked(*blocks.find(hashed), *crosses.covers(hashed))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            own, common = blocks.view(blocked, hashed.context_values)[0], crosses.view(hashed)[0]
+            both = own + np.array([common[0] + common[1], common[2], common[3], 0.0])
+            units = (
+                self.units[0].count(hashed.context, hashed.context_values),
+                self.units[1].count(hashed.features, hashed.values),
+            )
+        done, rest, blur = kernel.learn(
+            self.table, variances, _convert(hashed, units), number, payoff, now, blocked, both
+        )
         if not done:
             raise NumberError(f"the payoff {payoff!r} of user {user!r} cannot be learned: {TOO_LARGE}")
         self.add(user)
-        self.blocks, after = blocks, float(self.noise[kernel.SCALE])
+        self.blocks, self.crosses, self.units = blocks, crosses, units
+        after = float(self.noise[kernel.SCALE])
         if blocked.which[0] >= 0:
-            blocks.learn(blocked, hashed.context_values, rest, blur, before)
-        if after != before and (now <= kernel.EARLY or not before):
-            blocks.rescale(after, after / (before or 1.0))
-        elif noise != self.noise[kernel.NOISE]:
-            blocks.reweigh(after, noise / float(self.noise[kernel.NOISE]))
+            blocks.learn(blocked, hashed.context_values, rest - common[:3].sum(), blur + common[3], before)
+        crosses.learn(hashed, rest - own[0] - own[1], blur + own[2], before)
+        for part in (blocks, crosses):
+            if after != before and (now <= kernel.EARLY or not before):
+                part.rescale(after, after / (before or 1.0))
+            elif noise != self.noise[kernel.NOISE]:
+                part.reweigh(after, noise / float(self.noise[kernel.NOISE]))
         if self.half_life is not None:
             self._fade(self.half_life, now)
 
@@ -151,7 +187,11 @@ class Effects:
             effect_table.mark_changed(self.table, first)
         self.table.precision[:used] *= factor
         self.table.pull[:used] *= factor
-        self.blocks.reweigh(float(self.noise[kernel.SCALE]) or 1.0, factor)
+        for part in (self.blocks, self.crosses):
+            part.reweigh(float(self.noise[kernel.SCALE]) or 1.0, factor)
+
+    def _blocked(self, hashed: HashedItems) -> Blocked:
+        return Blocked(*self.blocks.find(hashed), *self.crosses.covers(hashed))
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""
@@ -189,7 +229,12 @@ class Effects:
 
     def _fixed(self) -> Tensors:
         arrays = {"counts": self.table.counts, "figures": self.figures, "noise": self.noise}
-        return {name: array.copy() for name, array in arrays.items()} | self.blocks.tensors()
+        found = {name: array.copy() for name, array in arrays.items()}
+        for part in (self.blocks, self.crosses):
+            found |= part.tensors()
+        for name, units in zip(UNITS, self.units, strict=True):
+            found |= units.tensors(name)
+        return found
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:
         """Restore what `head` and `parts` returned, and begin to record what changes."""
@@ -242,7 +287,9 @@ class Effects:
         )
         if not sound or not _chained(kinds, owners, nexts):
             raise FileError("the effects in the model file contradict each other")
-        blocks, fresh = ContextBlocks.restored(tensors), Effects(slots, self.half_life)
+        blocks, crosses = ContextBlocks.restored(tensors), Crosses.restored(tensors)
+        context_units, action_units = (Units.restored(name, tensors) for name in UNITS)
+        fresh = Effects(slots, self.half_life)
         for name, column in columns.items():
             getattr(fresh.table, name)[:n] = column
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts
@@ -253,7 +300,15 @@ class Effects:
         self.numbers = UserNumbers((users[k], int(numbers[k])) for k in order.tolist())
         self.numbers.next = int(numbers[-1])
         self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
-        self.blocks = blocks
+        self.blocks, self.crosses, self.units = blocks, crosses, (context_units, action_units)
+
+
+def _convert(hashed: HashedItems, units: tuple[Units, Units]) -> HashedItems:
+    """Return candidates whose numbers are in units of their spread; blocks and crosses take them as they are."""
+    return hashed._replace(
+        context_values=units[0].convert(hashed.context, hashed.context_values),
+        values=units[1].convert(hashed.features, hashed.values),
+    )
 
 
 def _within(places: NDArray[Any], n: int) -> bool:

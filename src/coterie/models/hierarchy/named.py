@@ -9,13 +9,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import FileError, NumberError, UserError
 from coterie.models.batches import TOO_LARGE, Batch, Outcome
 from coterie.models.encoded import Encoded, read_actions
 from coterie.models.files import Tensors, take
+from coterie.models.hierarchy.columns import Columns, without_ids
 from coterie.models.hierarchy.effects import Effects, Settings
 from coterie.models.hierarchy.plain import PARTS, PlainModel
 from coterie.models.hierarchy.refit import COLUMNS
@@ -29,22 +29,14 @@ KNOWN = ("population", "user", "id", "user × id")  # the kinds of effects of `P
 
 
 @final
-class Columns:
-    """Encoded actions as a table: each hash of a feature has a column."""
+class EncodedKind:
+    """Encoded actions as a table: each feature has a column."""
 
     n_features = None
     one_hot = True
 
     def __init__(self) -> None:
-        self.hashes: list[int] = []
-        self.add([])
-
-    def add(self, hashes: Iterable[int]) -> None:
-        """Give new features columns."""
-        self.hashes += hashes
-        found = np.array(self.hashes, dtype=np.uint64)
-        self._order = np.argsort(found)
-        self._sorted: NDArray[np.uint64] = found[self._order]
+        self.columns = Columns()
 
     def read(self, contexts: Any) -> Encoded:
         return read_actions(contexts)[1]
@@ -61,20 +53,14 @@ class Columns:
         return [str(int(hashed.features[start])) if has_id else None for has_id, start in firsts]
 
     def table(self, contexts: Encoded) -> Floats:
-        hashed, found = contexts.hashed, np.zeros((len(contexts), len(self.hashes)))
-        if self.hashes:
-            at = np.minimum(np.searchsorted(self._sorted, hashed.features), len(self.hashes) - 1)
-            known = self._sorted[at] == hashed.features
-            known[hashed.starts[:-1][hashed.has_id]] = False
-            rows = np.repeat(np.arange(len(contexts)), np.diff(hashed.starts))
-            np.add.at(found, (rows[known], self._order[at[known]]), hashed.values[known])
-        return found
+        hashed = contexts.hashed
+        return self.columns.table(hashed.starts, hashed.features, without_ids(hashed))
 
     def new_in(self, one: Encoded) -> tuple[list[int], Floats]:
         """Return the features of an action that have no column, and their values."""
         first = int(one.hashed.has_id[0])
         pairs = zip(one.hashed.features[first:].tolist(), one.hashed.values[first:].tolist(), strict=True)
-        found = {name: value for name, value in pairs if value and name not in self.hashes}
+        found = {name: value for name, value in pairs if value and name not in self.columns.hashes}
         return list(found), np.array(list(found.values()))
 
 
@@ -83,8 +69,8 @@ class NamedModel:
     """A `Representation` that holds at most `slots` effects; the oldest make room for new ones."""
 
     def __init__(self, slots: int, keep: float, half_life: float | None) -> None:
-        self.columns = Columns()
-        self.plain = PlainModel(self.columns, keep)
+        self.kind = EncodedKind()
+        self.plain = PlainModel(self.kind, keep)
         self.effects = Effects(slots, half_life)
         self.most = slots * EFFECT  # bytes of the users in `plain`
         self.crossed = False  # whether the effects learn, and `plain` no more
@@ -96,7 +82,7 @@ class NamedModel:
         return read_actions(contexts)
 
     def read_one(self, context: Any) -> Encoded:
-        return self.columns.read_one(context)
+        return self.kind.read_one(context)
 
     def score(self, user: Hashable, candidates: Encoded, explore: float, floor: float) -> Scored:
         if not (self.crossed or len(candidates.hashed.context)):
@@ -140,7 +126,7 @@ class NamedModel:
 
     def learn(self, user: Hashable, one: Encoded, payoff: float, now: int) -> None:
         self._said = None, None, ()
-        names, values = self.columns.new_in(one)
+        names, values = self.kind.new_in(one)
         crossed = self.crossed or len(one.hashed.context) > 0 or not self._has_room(len(names))
         if crossed:
             self.effects.learn(
@@ -153,7 +139,7 @@ class NamedModel:
             if not (np.abs(values) >= TINY).all():
                 raise NumberError(f"the payoff {payoff!r} of user {user!r} cannot be learned: {TOO_LARGE}")
             self.plain.add_features(values)
-            self.columns.add(names)
+            self.kind.columns.add(names)
         self.plain.learn(user, one, payoff, now)
 
     def _has_room(self, features: int) -> bool:
@@ -209,7 +195,7 @@ class NamedModel:
         return _named(self.plain.tensors()) | self.effects.tensors() | self._own()
 
     def _own(self) -> Tensors:
-        columns = np.array(self.columns.hashes, dtype=np.uint64)
+        columns = np.array(self.kind.columns.hashes, dtype=np.uint64)
         return {"columns": columns, "crossed": np.array([int(self.crossed)])}
 
     def restore(self, tensors: Tensors) -> None:
@@ -233,10 +219,10 @@ class NamedModel:
     def _fresh(self, tensors: Tensors) -> "NamedModel":
         columns, crossed = take(tensors, "columns", "u", (None,)), take(tensors, "crossed", "i", (1,))
         fresh = NamedModel(len(self.effects.table.keys), self.plain.many.keep, self.effects.half_life)
-        fresh.columns.add(columns.tolist())
+        fresh.kind.columns.add(columns.tolist())
         fresh.crossed = bool(crossed[0])
         if (
-            len(set(fresh.columns.hashes)) < len(columns)
+            len(set(fresh.kind.columns.hashes)) < len(columns)
             or len(columns) > COLUMNS
             or crossed[0] not in (0, 1)
         ):
@@ -244,10 +230,10 @@ class NamedModel:
         return fresh
 
     def _take(self, fresh: "NamedModel") -> None:
-        if fresh.plain.many.n_used != 1 + len(fresh.columns.hashes):
+        if fresh.plain.many.n_used != 1 + len(fresh.kind.columns.hashes):
             raise FileError("the columns of features in the model file contradict each other")
         self._said = None, None, ()
-        self.columns, self.plain, self.effects = fresh.columns, fresh.plain, fresh.effects
+        self.kind, self.plain, self.effects = fresh.kind, fresh.plain, fresh.effects
         self.crossed = fresh.crossed
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.models._kernels.given import given
 from coterie.models._kernels.jit import jit, step
 
@@ -31,10 +31,12 @@ class Blocks(NamedTuple):
 
 @given
 class Blocked(NamedTuple):
-    """What blocks cover of the candidates of one choice."""
+    """What blocks, and the crosses that all users share, cover of the candidates of one choice."""
 
     places: Ints  # (context features,) the place of each in x, -1 for none
     which: Ints  # (candidates,) the block of each, -1 for none
+    crossed_context: Bools  # (context features,) whether its crosses with features are covered
+    crossed: Bools  # (features,) whether the feature is, and its crosses with the context
 
 
 @jit

@@ -98,7 +98,7 @@ def product(x: float, y: float) -> float:
 
 @jit
 def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed, blocked: Blocked) -> int:
-    """Write all effects of candidate k for a user, but for those in its block, and return how many."""
+    """Write all effects of candidate k for a user, but for those in blocks and crosses, and count them."""
     keys, values, kinds, places = listed
     context, context_values, starts, features, feature_values, has_id = candidates
     own = user_key(user)
@@ -111,7 +111,7 @@ def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed, blo
         is_id = has_id[k] and a == starts[k]
         feature, x = features[a], feature_values[a]
         kind = ID if is_id else FEATURE
-        if not (is_id and block):
+        if not (is_id and block) and not blocked.crossed[a]:
             keys[m], values[m], kinds[m] = feature_key(kind, feature), x, kind
             places[m, 0], places[m, 1] = a, -1
             m += 1
@@ -121,7 +121,9 @@ def list_effects(candidates: HashedItems, k: int, user: int, listed: Listed, blo
         m += 1
         kind = CONTEXT_ID if is_id else CONTEXT_FEATURE
         for c in range(n_context):
-            if is_id and block and blocked.places[c] >= 0:
+            if (is_id and block and blocked.places[c] >= 0) or (
+                blocked.crossed[a] and blocked.crossed_context[c]
+            ):
                 continue
             keys[m], kinds[m] = cross_key(kind, context[c], feature), kind
             values[m] = product(x, context_values[c])

@@ -237,6 +237,8 @@ def learn_in(
     add_lengths(figures, payoff_variance(noise), listed, m)
     head, kept = -1, 0
     for j in range(m):
+        if values[j] == 0.0:  # nothing to learn
+            continue
         e = -1 if kinds[j] >= USER_ID and head < 0 else find_or_add(table, keys[j], kinds[j], head, now)
         if kinds[j] == USER:
             head = e
@@ -355,7 +357,7 @@ def add_lengths(figures: Floats, variance: float, listed: Listed, m: int) -> Non
     squares, often = np.zeros(KINDS), np.zeros(KINDS)
     for j in range(m):
         squares[listed.kinds[j]] += listed.values[j] * listed.values[j]
-        often[listed.kinds[j]] += 1.0
+        often[listed.kinds[j]] += 1.0 if listed.values[j] != 0.0 else 0.0
     for kind in range(1, KINDS):
         if squares[kind] > 0:
             # Several effects together explain more than one: START grows with the root of their number.
