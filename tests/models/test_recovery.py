@@ -140,7 +140,7 @@ def test_among_equal_features_the_first_listed_are_taken() -> None:
     [
         ({"s": 0}, "s is 0, expected a whole number of at least 1"),
         ({"s": 4}, "s is 4, expected at most the number of features, 3"),
-        ({"s": True}, "s is True, expected an integer"),
+        ({"s": True}, "s is True, expected a whole number of at least 1"),
         ({"method": "lasso"}, "method is 'lasso', expected 'cosamp' or 'subspace-pursuit'"),
         ({"start": [0, 1, 2]}, r"start is \[0, 1, 2\], expected at most 2 features between 0 and 2"),
         ({"start": [3]}, r"start is \[3\], expected at most 2 features between 0 and 2"),

@@ -215,7 +215,7 @@ def test_explaining_prints_a_table_and_html() -> None:
         ({}, "n_features is None and one_hot is False, expected exactly one kind of context"),
         ({"n_features": 3, "one_hot": True}, "expected exactly one kind of context"),
         ({"n_features": 0}, "n_features is 0, expected a whole number of at least 1"),
-        ({"n_features": 2.5}, "n_features is 2.5, expected an integer"),
+        ({"n_features": 2.5}, "n_features is 2.5, expected a whole number of at least 1"),
         ({"n_features": 3, "alpha": -0.1}, "alpha is -0.1, expected a finite number of at least 0"),
         ({"n_features": 3, "alpha": math.inf}, "alpha is inf"),
         ({"n_features": 3, "alpha": "0.1"}, "alpha is '0.1'"),

@@ -471,7 +471,7 @@ def test_choices_are_drawn_by_the_probabilities() -> None:
     chances = policy.explain("user 1", shown_to).probability
     assert chances is not None
     assert chances.sum() == pytest.approx(1)
-    assert chances.min() >= 0.01 / 4
+    assert chances.min() >= policy.floor / 4
     drawn = np.bincount([policy.choose("user 1", shown_to) for _ in range(4000)], minlength=4) / 4000
     assert (np.abs(drawn - chances) < 5 * np.sqrt(chances / 4000) + 0.001).all()
     greedy = make("features", explore=0, floor=0)

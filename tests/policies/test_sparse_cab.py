@@ -146,7 +146,7 @@ def test_in_a_sparse_world_it_regrets_less_than_half_of_what_linucb_regrets() ->
         ({"n_features": 0}, "n_features is 0, expected a whole number of at least 1"),
         ({"sparsity": 0}, "sparsity is 0, expected a whole number of at least 1"),
         ({"sparsity": 11}, "sparsity is 11, expected at most the number of features, 10"),
-        ({"sparsity": 2.5}, "sparsity is 2.5, expected an integer"),
+        ({"sparsity": 2.5}, "sparsity is 2.5, expected a whole number of at least 1"),
         ({"method": "lasso"}, "method is 'lasso', expected 'cosamp' or 'subspace-pursuit'"),
         ({"alpha": -1}, "alpha is -1, expected a finite number of at least 0"),
         ({"gamma": math.nan}, "gamma is nan, expected a finite number of at least 0"),
