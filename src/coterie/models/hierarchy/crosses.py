@@ -22,16 +22,12 @@ from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.blocks import GROWTH, START, WEAK, make_blocks, relative_scale
 from coterie.models.hierarchy.columns import Columns, without_ids
 
-MOST = (
-    96  # products; for larger matrices NumPy would start threads, which wait for each other on a busy machine
-)
-ROWS = 64  # candidates at a time, for the same reason
-LEARNED, LAST, WIDEST = (
-    0,
-    1,
-    2,
-)  # of `fitted`: payoffs, payoffs at the last fit, the largest variance of payoffs
-GROUPS = slice(3, 6)  # the variances of features, of the context, and of crosses
+# For larger matrices NumPy would start threads, which wait for each other on a busy machine.
+MOST = 96  # products
+ROWS = 64  # candidates at a time
+# Elements of `fitted`: payoffs, payoffs at the last fit, the largest variance of payoffs, and the variances of
+# features, of the context, and of crosses.
+LEARNED, LAST, WIDEST, GROUPS = 0, 1, 2, slice(3, 6)
 
 
 @final
@@ -41,14 +37,14 @@ class Side:
     def __init__(self) -> None:
         self.columns = Columns()
         self.first = np.zeros(0)  # what is taken from each, so that sums of numbers far from 0 stay precise
-        self.seen = np.zeros(
-            (2, 1)
-        )  # the mean of each column, and its sum of squares around it; the constant first
+        # The mean of each column, and its sum of squares around it; the constant is first.
+        self.seen = np.zeros((2, 1))
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def add(self, hashes: list[int], first: list[float]) -> None:
+        """Give new features columns; `first` is what is taken from each."""
         self.columns.add(hashes)
         self.first = np.concatenate([self.first, first])
         self.seen = np.concatenate([self.seen, np.zeros((2, len(hashes)))], axis=1)
@@ -99,10 +95,8 @@ class Crosses:
             return
         old = 1 + len(self.context), 1 + len(self.actions)
         for side, found in zip((self.context, self.actions), new, strict=True):
-            numbers = [
-                value if value != 1.0 and not self.fitted[LEARNED] else 0.0 for value in found.values()
-            ]
-            side.add(list(found), numbers)
+            start = not self.fitted[LEARNED]  # later, all earlier payoffs had 0
+            side.add(list(found), [value if start and value != 1.0 else 0.0 for value in found.values()])
         shape = 1 + len(self.context), 1 + len(self.actions)
         gram, pull = np.zeros((*shape, *shape)), np.zeros(shape)
         gram[: old[0], : old[1], : old[0], : old[1]] = self.block.gram[0].reshape(*old, *old)
