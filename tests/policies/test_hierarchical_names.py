@@ -418,6 +418,7 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
         other(cross_actions=np.array([1, 1], dtype=np.uint64)),
         with_("context_units_seen", 0, 0.0),
         with_("context_units_seen", 3, -1.0),
+        with_("context_units_seen", 3, 1e101),
         other(action_units_hashes=np.array([1], dtype=np.uint64)),
         other(free=whole["free"][:-1]),
         other(crossed=[2]),
@@ -432,6 +433,7 @@ def test_a_file_that_contradicts_itself_is_refused() -> None:
             fresh.restore(tensors)
         assert not fresh.users
         assert used(fresh) == 0
+    Hierarchical().restore(with_("context_units_seen", 3, 1e40))  # many large numbers in range add up to it
     with pytest.raises(FileError, match="expected at most 64"):
         Hierarchical(slots=64).restore(grown())
 

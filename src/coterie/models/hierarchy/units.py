@@ -17,12 +17,11 @@ from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.blocks import UNEQUAL
+from coterie.models.ranges import MOST_STORED
 
 MOST = 1024  # features with units of their own
-OFTEN = (
-    9.0  # times as many payoffs with a feature as without: then what is absent is not known, rather than 0
-)
-LARGEST = 1e30  # of a sum of squares in a model file
+# With so many times as many payoffs with a feature as without, what is absent is not known; else it is 0.
+OFTEN = 9.0
 COUNT, ABSENT, MEAN, SQUARES = range(4)  # the rows of `seen`; SQUARES is the sum of squares around the mean
 
 Hashes = NDArray[np.uint64]
@@ -94,7 +93,7 @@ class Units:
         sound = (
             len(hashes) <= MOST
             and (hashes[1:] > hashes[:-1]).all()
-            and (np.abs(seen) <= LARGEST).all()
+            and (np.abs(seen) <= MOST_STORED).all()
             and (seen[[ABSENT, SQUARES]] >= 0).all()
             and (seen[COUNT] >= 1).all()
         )
