@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from coterie import CAB, Random
 from coterie.bridges import FromFunction, environment
 from coterie.data import WORLDS
-from coterie.data.datasets import DatasetPart, open_dataset
+from coterie.data.datasets import open_dataset
 from coterie.data.logs.log import open_log
 from coterie.data.worlds.world_as_dataset import Rest, Stage
 from coterie.errors import MissingExtraError, ParameterError
@@ -54,7 +54,7 @@ PLACES: dict[str, Any] = {
     **{name: WORLDS[name] for name in ("music-and-news", "dense", "sparse", "turnover", "drifting")},
     "by ids": lambda: open_log(by_ids(), draw="uniform"),
     "by features": lambda: open_log(by_features(), draw="uniform"),
-    "part of a log": lambda: DatasetPart(open_log(by_ids(), draw="uniform"), 10),
+    "part of a log": lambda: Rest(open_log(by_ids(), draw="uniform"), 10),
     "rest of a world": lambda: Rest(Stage("dense", WORLDS["dense"](), 100), 10),
 }
 

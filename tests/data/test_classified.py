@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from coterie.data.datasets import open_dataset, part_of
+from coterie.data.datasets import open_dataset
 from coterie.data.published.classified import Classified, cancer, digits, wine
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.play import play
 from coterie.experiments.run.runs import Run
@@ -47,7 +48,7 @@ def test_each_pass_shows_every_example_once_and_exactly_one_action_pays() -> Non
 
 def test_rounds_from_the_middle_and_one_by_one_are_the_same_rounds() -> None:
     data = wine()
-    late = list(part_of(data, 300).blocks(200, seed=1))
+    late = list(Rest(data, 300).blocks(200, seed=1))
     whole = list(data.rounds(500, seed=1))[300:]
     names = [name for block in late for row in block.candidates for name in pick(block.items, row).names]
     assert names == [name for visit in whole for name in visit.contexts.names]

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.data.datasets import DatasetPart, open_dataset
+from coterie.data.datasets import open_dataset
 from coterie.data.published.catalogue import check
 from coterie.data.published.movielens import MovieLens, features, movielens, movielens_repeat
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.worlds import make_world
 from tests.miniature import real_data
@@ -99,14 +100,14 @@ def test_same_seed_same_rounds_another_seed_others_and_again_from_parameters(
     again: MovieLens = make_world(data.parameters())  # type: ignore[assignment]
     assert np.array_equal(data.block(4).candidates, again.block(4).candidates)  # type: ignore[union-attr]
     assert not np.array_equal(again.block(4).candidates, again.block(5).candidates)
-    rest = list(DatasetPart(data, 20).rounds(30, 4))
+    rest = list(Rest(data, 20).rounds(30, 4))
     assert [visit.user for visit in rest] == again.block(4).users[20:].tolist()
     assert rest[0].contexts.ids == [again.content.items.ids[k] for k in again.block(4).candidates[20]]
 
 
 def test_data_say_what_they_know(small: MovieLens) -> None:
     assert (small.has_ids, small.one_hot, small.is_log, small.n_features) == (True, False, False, 6)
-    assert DatasetPart(small, 1).has_ids
+    assert Rest(small, 1).has_ids
     assert "a list of 2" in small.about
 
 

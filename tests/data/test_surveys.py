@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.data.datasets import open_dataset, part_of
+from coterie.data.datasets import open_dataset
 from coterie.data.published import download, packages
 from coterie.data.published.baskets import Baskets
 from coterie.data.published.catalogue import SOURCES, File, PublishedSource
@@ -22,6 +22,7 @@ from coterie.data.published.classified import prompts
 from coterie.data.published.download import get
 from coterie.data.published.insteval import insteval
 from coterie.data.published.movielens_100k import MovieGroups, movielens_100k, movielens_groups
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.worlds import make_world
 from tests.miniature import real_data
@@ -279,7 +280,7 @@ def test_in_the_game_of_groups_the_pair_that_was_rated_1_pays(groups: MovieGroup
 
 
 def test_rounds_of_groups_from_the_middle_are_the_same(groups: MovieGroups) -> None:
-    late = np.concatenate([block.payoffs for block in part_of(groups, 300).blocks(200, seed=1)])
+    late = np.concatenate([block.payoffs for block in Rest(groups, 300).blocks(200, seed=1)])
     whole = np.concatenate([block.payoffs for block in groups.blocks(500, seed=1)])
     assert (late == whole[300:]).all()
     with pytest.raises(ParameterError, match="601 rounds are asked of movielens-groups, which has 600"):

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from coterie.cli.studies.reproduce import open_place
 from coterie.experiments import Run, Spec, parse_specs
-from coterie.experiments.run.record import tables
+from coterie.experiments.run.play import play_batches
 from coterie.experiments.study.contest_games import GAMES, N_SETTINGS, PLAYERS, SHORT, players
 from coterie.experiments.study.protocol import PAPER_RUNS, Protocol
 from coterie.experiments.study.tuning import paper_grid, settings
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 def measured(run: Run) -> list[Point]:
     """Play a run in two pieces, of whole blocks; return how many rounds and seconds had passed after each."""
     start = time.process_time()
-    pieces = tables(run.make_policy(), run, 0, run.n_rounds // 2, lambda done: None)
+    pieces = play_batches(run.make_policy(), run.blocks(0), 0, run.n_rounds // 2)
     return [Point(done, time.process_time() - start) for done, _ in pieces]
 
 

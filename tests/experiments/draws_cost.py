@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from coterie.experiments import Run, parse_spec
-from coterie.experiments.run.record import tables
+from coterie.experiments.run.play import play_batches
 from coterie.experiments.run.worlds import make_world
 from coterie.experiments.study.metrics import Summary, summarise
 from coterie.policies import Policy
@@ -36,7 +36,7 @@ def _certain(found: Decision) -> Decision:
 def played(run: Run) -> Summary:
     """Return the metrics of a run without draws."""
     policy = without_draws(run.make_policy())
-    rows: Any = [pl.from_arrow(part) for _, part in tables(policy, run, 0, None, lambda done: None)]
+    rows: Any = [pl.from_arrow(part) for _, part in play_batches(policy, run.blocks(0), 0, 2_000)]
     return summarise(pl.concat(rows))
 
 

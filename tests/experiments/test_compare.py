@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from coterie.errors import FileError, ParameterError
@@ -13,7 +14,7 @@ from coterie.experiments import Plan, Row, compare, open_world, parse_spec, pars
 from coterie.experiments.report.comparison import report
 from coterie.experiments.report.words import reasons
 from coterie.experiments.run.specs import DEFAULT
-from coterie.experiments.run.trace import as_table, read_trace
+from coterie.experiments.run.trace import SCHEMA, read_trace
 from coterie.experiments.run.worlds import make_world
 from coterie.experiments.study.metrics import (
     cumulative_ctr,
@@ -35,8 +36,8 @@ def make_plan(out: Path, policies: str = DEFAULT, n_rounds: int = 300, n_runs: i
 
 
 def make_trace(*rows: tuple[float, float, float, int, int]) -> pl.DataFrame:
-    table = as_table([Row(t, "ann", "jazz", 0, *row) for t, row in enumerate(rows)])
-    frame = pl.from_arrow(table)
+    listed = [Row(t, "ann", "jazz", 0, *row)._asdict() for t, row in enumerate(rows)]
+    frame = pl.from_arrow(pa.Table.from_pylist(listed, schema=SCHEMA))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -196,7 +197,7 @@ def test_the_picture_holds_what_the_policy_and_the_world_say(tmp_path: Path) -> 
     assert picture is not None
     assert picture["other"].n_unique() == 11
     for row in picture.iter_rows(named=True):
-        alike = plan.world.neighbours(int(row["user"]), int(row["item"]))  # type: ignore[attr-defined]
+        alike = plan.world.neighbours(int(row["user"]), int(row["item"]))  # type: ignore[union-attr]
         assert row["truth"] == (int(row["other"]) in alike)
     assert picture["found"].any()
 

@@ -1,9 +1,8 @@
 """The games of the contest: who plays, and that no policy wins a game whose payoffs are shuffled."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +16,10 @@ from coterie import Batch, LinUCB
 from coterie.cli.studies.reproduce import open_place
 from coterie.data import WORLDS
 from coterie.data.datasets import DATASETS
-from coterie.data.rounds import Round
 from coterie.errors import FileError
 from coterie.evaluation.verdict import FIRST_RUNS, RunRegrets, is_ahead, level_at
 from coterie.experiments import Run, Spec, parse_spec, parse_specs
-from coterie.experiments.run.record import tables
+from coterie.experiments.run.play import play_batches
 from coterie.experiments.run.runs import EVERYBODY
 from coterie.experiments.study.contest_games import GAMES, PLAYERS, SHORT, TWINS, players
 from coterie.experiments.study.metrics import summarise
@@ -130,36 +128,15 @@ def test_the_time_of_all_rounds_by_hand() -> None:
 def pieces(spec: Spec, place: Any) -> Iterator[Callable[[int], float]]:
     """Yield games of ROUNDS rounds: what the policy loses if payoffs are shuffled among candidates by a seed."""
     run = Run.of(spec, place, 0, min(place.n_rounds, 25 * ROUNDS))
-    blocks = run.blocks(0) if hasattr(place, "blocks") else _batches(run)
-    for block in blocks:
+    for block in run.blocks(0):
         for cut in block.pieces(0, len(block.users) // ROUNDS * ROUNDS, ROUNDS):
             yield partial(lost, run, cut)
-
-
-def _batches(run: Run) -> Iterator[Batch]:
-    rounds = iter(run.rounds())
-    while part := list(islice(rounds, ROUNDS)):
-        yield as_batch(part)
 
 
 def lost(run: Run, batch: Batch, seed: int) -> float:
     payoffs = np.random.default_rng([seed, 99]).permuted(batch.payoffs, axis=1)
     choice = run.make_policy().run(batch._replace(payoffs=payoffs)).choice
     return float((payoffs.max(axis=1) - payoffs[np.arange(len(payoffs)), choice]).sum())
-
-
-def as_batch(visits: Sequence[Round]) -> Batch:
-    shown = [list(visit.contexts) for visit in visits]
-    places = np.arange(sum(map(len, shown))).reshape(len(shown), -1)
-    items = [item for row in shown for item in row]
-    payoffs = np.array([visit.payoffs for visit in visits])
-    users = [visit.user for visit in visits]
-    if isinstance(items[0], np.ndarray):
-        return Batch(users, places, np.array(items), payoffs)
-    listed = list(dict.fromkeys(items))
-    return Batch(
-        users, np.array([listed.index(item) for item in items]).reshape(places.shape), listed, payoffs
-    )
 
 
 @pytest.mark.slow
@@ -195,5 +172,5 @@ def test_without_draws_the_highest_score_is_taken() -> None:
         for text in ("hierarchical:floor=1", "hierarchical:floor=0", "hierarchical:floor=1")
     )
     assert played(first).regret == played(second).regret
-    trace = next(table for _, table in tables(drawn.make_policy(), drawn, 0, None, lambda done: None))
+    trace = next(table for _, table in play_batches(drawn.make_policy(), drawn.blocks(0), 0, 2_000))
     assert summarise(pl.DataFrame(pl.from_arrow(trace))).regret > 1.2 * played(first).regret

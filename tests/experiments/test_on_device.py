@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from coterie import CAB
 from coterie.cli.app import app
-from coterie.data.datasets import open_dataset, part_of
+from coterie.data.datasets import open_dataset
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import FileError, ParameterError
 from coterie.experiments import Run, parse_spec
 from coterie.experiments.run import parallel
@@ -50,7 +51,7 @@ def tasks(world: Any, folder: Path, *specs: str, suffix: str = ".parquet") -> li
 @pytest.fixture(scope="module")
 def alone(data: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The traces of runs that were played one after the other in this process."""
-    given = tasks(part_of(data, 100), tmp_path_factory.mktemp("alone"), *SPECS)
+    given = tasks(Rest(data, 100), tmp_path_factory.mktemp("alone"), *SPECS)
     record_all(given, workers=1)
     return [path for _, path in given]
 
@@ -72,7 +73,7 @@ def test_runs_side_by_side_go_on_from_wherever_each_was_and_have_the_trace_of_a_
     data: Any, alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One has ended, others have played some batches, and one has played nothing."""
-    given = tasks(part_of(data, 100), tmp_path, *SPECS)
+    given = tasks(Rest(data, 100), tmp_path, *SPECS)
     monkeypatch.setattr("coterie.data.published.labelled.Labelled.every", 250)
 
     def stop(counts: Any) -> None:

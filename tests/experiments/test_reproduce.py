@@ -11,17 +11,16 @@ import polars as pl
 import pytest
 
 from coterie.data import WORLDS
-from coterie.data.datasets import DatasetPart, open_dataset, part_of
+from coterie.data.datasets import open_dataset
 from coterie.data.published import dealt
 from coterie.data.published.lastfm import lastfm
 from coterie.data.published.twins import twin
 from coterie.data.worlds.world_as_dataset import Rest, Stage
 from coterie.errors import FileError, ParameterError
-from coterie.experiments import parse_spec, parse_specs, play, read_trace, record
+from coterie.experiments import parse_spec, parse_specs, read_trace, record
 from coterie.experiments.report.reproduction import page, warnings
-from coterie.experiments.run.batches import play_blocks
+from coterie.experiments.run.play import Row, play_batches
 from coterie.experiments.run.runs import Run
-from coterie.experiments.run.trace import as_table
 from coterie.experiments.run.worlds import make_world
 from coterie.experiments.study.distances import user_distances
 from coterie.experiments.study.protocol import Protocol, run_protocol
@@ -42,25 +41,38 @@ def music(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("policy", ["cab:alpha=0.2:gamma=1.5", "linucb-multiple", "random"])
-@pytest.mark.parametrize("kind", ["music", "twin"])
+@pytest.mark.parametrize("kind", ["music", "twin", "world"])
 def test_batches_play_what_the_plain_loop_plays(policy: str, kind: str, music: Any) -> None:
-    data: Any = music if kind == "music" else twin("tuenti", **TWIN)
-    run = Run.of(parse_spec(policy), data, 3, 300)
-    slow = as_table([row for row in play(run.make_policy(), run.rounds()) if not math.isnan(row.payoff)])
-    parts = list(play_blocks(run.make_policy(), run.blocks(0), 0, 100))
-    fast = pl.concat([pl.DataFrame(table) for _, table in parts])
+    """The plain loop chooses and learns round by round, and knows only what a round says."""
+    places: dict[str, Any] = {"music": music, "twin": twin("tuenti", **TWIN), "world": WORLDS["clicks"]()}
+    run = Run.of(parse_spec(policy), places[kind], 3, 300)
+    parts = list(play_batches(run.make_policy(), run.blocks(0), 0, 100))
     assert parts[-1][0] == 300
-    same = pl.DataFrame(slow)
-    assert fast.drop("best").equals(same.drop("best"))
-    if kind == "music":
-        assert fast["best"].to_list() == same["best"].to_list() == [1.0] * 300
+    rows = [Row(*values) for _, table in parts for values in zip(*table.to_pydict().values(), strict=True)]
+    slow, here = run.make_policy(), iter(rows)
+    for t, visit in enumerate(run.rounds()):
+        decision = slow.decide(visit.user, visit.contexts)
+        k = slow.draw(decision)
+        payoff = float(visit.payoffs[k])
+        if math.isnan(payoff):
+            continue
+        row = next(here)
+        assert (row.round, row.user, row.choice, row.payoff) == (t, str(visit.user), k, payoff)
+        assert row.item == (None if kind == "music" else str(visit.contexts[k]))
+        assert (row.neighbours, row.updated) == (
+            int(decision.members[k]),
+            slow.learn(visit.user, visit.contexts[k], payoff),
+        )
+        assert row.expected == float(visit.expected[k])
+        assert math.isnan(row.best) if kind == "twin" else row.best == float(visit.expected.max())
+    assert next(here, None) is None
 
 
 def test_recorded_part_goes_on_where_it_was_interrupted(
     music: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealt, "STEP", 20)  # so that there are several commits, at 60, 120, 180 and 240
-    run = Run.of(parse_spec("cab:alpha=0.1"), DatasetPart(music, 60), 1, 240)
+    run = Run.of(parse_spec("cab:alpha=0.1"), Rest(music, 60), 1, 240)
     record(run, tmp_path / "whole.parquet", every=50)
 
     def stop(done: int) -> None:
@@ -78,7 +90,7 @@ def test_recorded_part_goes_on_where_it_was_interrupted(
 
 
 def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> None:
-    part = DatasetPart(music, 60)
+    part = Rest(music, 60)
     again = make_world(json.loads(json.dumps(part.parameters())))
     whole = list(music.rounds(300, 2))[60:]
     rest = list(again.rounds(240, 2))
@@ -87,7 +99,7 @@ def test_part_is_the_rest_and_is_made_again_from_its_parameters(music: Any) -> N
         a.user == b.user and np.array_equal(a.contexts.features, b.contexts.features)
         for a, b in zip(whole, rest, strict=True)
     )
-    log = DatasetPart(twin("tuenti", **TWIN), 100)
+    log = Rest(twin("tuenti", **TWIN), 100)
     other: Any = make_world(log.parameters())
     ours, theirs = next(log.blocks(50, 1)), next(other.blocks(50, 1))
     assert np.array_equal(ours.candidates, theirs.candidates)
@@ -262,7 +274,7 @@ def test_settings_that_cannot_be(music: Any, tmp_path: Path) -> None:
 def test_friends_in_the_data_are_a_graph_for_policies(music: Any) -> None:
     ring = sorted({(min(a, b), max(a, b)) for a, b in zip(range(10, 22), [*range(11, 22), 10], strict=True)})
     assert music.friends() == ring
-    part = DatasetPart(music, 20)
+    part = Rest(music, 20)
     run = Run.of(parse_spec("gob-lin:graph=friends"), part, 0, 30)
     assert (
         run.parameters["graph"] == "friends"
@@ -304,12 +316,11 @@ def test_a_built_in_world_is_tuned_and_reported_like_a_dataset(tmp_path: Path) -
 
 
 def test_what_is_left_of_a_world_is_made_again_and_can_be_copied() -> None:
-    rest = part_of(WORLDS["dense"](), 30)
+    rest = Rest(WORLDS["dense"](), 30)
     again: Any = make_world(json.loads(json.dumps(rest.parameters())))
     assert isinstance(rest, Rest)
     assert pickle.loads(pickle.dumps(again)).parameters() == rest.parameters()  # noqa: S301
     assert again.n_features == rest.n_features
-    assert not hasattr(again, "blocks")
     for one, other in zip(rest.rounds(5, 2), again.rounds(5, 2), strict=True):
         assert np.array_equal(one.contexts, other.contexts)
 

@@ -9,10 +9,9 @@ import pytest
 
 import coterie
 from coterie import Action, Candidates, LinUCB
-from coterie.data.rounds import Round, rounds_of
+from coterie.data.rounds import Round, batches_of, rounds_of
 from coterie.errors import ContextError
-from coterie.experiments.run.batches import play_blocks
-from coterie.experiments.run.play import _as_batch, play
+from coterie.experiments.run.play import play, play_batches
 from coterie.models.candidates import pick, project
 from coterie.policies.base.batch import Batch, Outcome, run_one_by_one
 from coterie.policies.base.decision import Decision
@@ -112,7 +111,7 @@ def test_a_batch_of_candidates_is_played_and_learned_from() -> None:
 def test_a_block_gives_rounds_of_candidates_and_its_trace_names_the_items() -> None:
     block = Batch(np.array([5, 6]), np.array([[0, 1], [2, 0]]), SHOWN, np.array([[0.0, 1.0], [0.5, 0.0]]))
     assert [visit.contexts.ids for visit in rounds_of(block)] == [["jazz", "news"], [("a", 1), "jazz"]]
-    [(done, table)] = play_blocks(cast(Any, Both()), iter([block]), 0, 10)
+    [(done, table)] = play_batches(cast(Any, Both()), iter([block]), 0, 10)
     assert done == 2
     assert isinstance(table, pa.Table)
     assert table["item"].to_pylist() == ["news", "('a', 1)"]
@@ -122,7 +121,7 @@ def test_a_block_gives_rounds_of_candidates_and_its_trace_names_the_items() -> N
 def test_rounds_become_a_batch_in_which_each_item_comes_once() -> None:
     paid = np.array([0.0, 1.0])
     changed = Candidates(["news", "jazz"], [[0.0, 2.0], [9.0, 9.0]])
-    batch = _as_batch([Round("ann", SHOWN[:2], paid, paid), Round("bob", changed, paid, paid)])
+    [batch] = batches_of([Round("ann", SHOWN[:2], paid, paid), Round("bob", changed, paid, paid)])
     assert batch.items.ids == ["jazz", "news", "jazz"]  # jazz came with two sets of features
     assert batch.items.features.tolist() == [[1.0, 0.0], [0.0, 2.0], [9.0, 9.0]]
     assert batch.candidates.tolist() == [[0, 1], [1, 2]]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.data.datasets import DatasetPart, open_dataset
+from coterie.data.datasets import open_dataset
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import ParameterError
 from coterie.experiments import open_world, parse_spec, play, read_trace, record
 from coterie.experiments.run.runs import Run
@@ -43,7 +44,7 @@ def music(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_policies_are_shown_what_they_take_and_the_data_know(
     spec: str, place: str, view: str, music: Any
 ) -> None:
-    world = DatasetPart(music, 10) if place == "music" else open_world(place)
+    world = Rest(music, 10) if place == "music" else open_world(place)
     run = Run.of(parse_spec(spec), world, 0, 20)
     assert run.items == view
     parameters = run.parameters

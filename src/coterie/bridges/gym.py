@@ -15,9 +15,10 @@ from typing import Any, final
 
 import numpy as np
 
+from coterie.data.datasets import Source
 from coterie.data.rounds import Round
 from coterie.errors import MissingExtraError, ParameterError
-from coterie.experiments.run.worlds import Source, open_world
+from coterie.experiments.run.worlds import open_world
 from coterie.models.actions import Actions
 from coterie.models.candidates import project
 

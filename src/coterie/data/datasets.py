@@ -1,10 +1,9 @@
-"""Datasets by name, and parts of datasets."""
+"""Datasets by name."""
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 from coterie.data.files import VARIABLE
 from coterie.data.logs.logged import Logged
@@ -21,12 +20,12 @@ from coterie.data.published.movielens import movielens, movielens_repeat
 from coterie.data.published.movielens_100k import movielens_100k, movielens_groups, movielens_locb
 from coterie.data.published.open_bandit import open_bandit
 from coterie.data.published.twins import TWINS, twin
-from coterie.data.rounds import BlockSource
-from coterie.data.worlds.world_as_dataset import Rest
+from coterie.data.worlds.world import World
+from coterie.data.worlds.world_as_dataset import Rest, Stage
 from coterie.errors import ParameterError
-from coterie.models.batches import Batch
 
 Dataset = Dealt | Logged
+Source = World | Stage | Dataset | Rest  # of rounds
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,
@@ -83,23 +82,3 @@ def open_dataset(name: str, **settings: Any) -> Dataset:
 def _opened(name: str, settings: tuple[tuple[str, Any], ...], folder: str | None) -> Dataset:
     """Open a dataset. `folder` is the default data folder; it is a parameter only to be part of the cache key."""
     return DATASETS[name](**dict(settings))
-
-
-def part_of(data: Any, first: int) -> Rest:
-    """Return the rounds of a dataset or a world from `first` on."""
-    return DatasetPart(data, first) if hasattr(data, "blocks") else Rest(data, first)
-
-
-@final
-@dataclass(frozen=True)
-class DatasetPart(BlockSource, Rest):
-    """The rounds of a dataset from `first` on; the rounds before them were used for tuning."""
-
-    @property
-    def n_rounds(self) -> int:
-        """How many rounds are left."""
-        return int(self.of.n_rounds) - self.first
-
-    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the part's rounds from `start` up to `n_rounds`, some at a time."""
-        return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]

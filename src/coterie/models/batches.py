@@ -38,12 +38,19 @@ class Batch(NamedTuple):
     items: Actions  # item ids, their feature vectors (items, n_features), or `Candidates` with both
     payoffs: Floats  # (rounds,) with `served`, else (rounds, candidates)
     served: Ints | None = None  # (rounds,)
+    # What `Policy.run` does not read, for whoever plays the batch:
+    expected: Floats | None = None  # (rounds, candidates) the expected payoffs, where they are known
+    joined: Sequence[Hashable] = ()  # users who arrive before the first round
+    left: Sequence[Hashable] = ()  # users who leave before it
 
     def cut(self, first: int, last: int) -> "Batch":
         """Return the rounds from `first` up to `last`."""
-        served = None if self.served is None else self.served[first:last]
-        part = self.users[first:last], self.candidates[first:last], self.items, self.payoffs[first:last]
-        return Batch(*part, served)
+        some = slice(first, last)
+        served = None if self.served is None else self.served[some]
+        expected = None if self.expected is None else self.expected[some]
+        before = (self.joined, self.left) if first == 0 else ()
+        part = self.users[some], self.candidates[some], self.items, self.payoffs[some]
+        return Batch(*part, served, expected, *before)
 
     def pieces(self, first: int, last: int, step: int) -> Iterator["Batch"]:
         """Yield the rounds from `first` up to `last`, at most `step` at a time."""

@@ -14,12 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.data.files import check_fingerprint, data_folder
-from coterie.data.rounds import BlockSource, Traits
+from coterie.data.rounds import STEP, BlockSource, Traits
 from coterie.errors import ParameterError
 from coterie.models.batches import Batch
 from coterie.models.checks import check_count
-
-STEP = 250  # rounds in a block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +34,6 @@ class Dealt(Traits, BlockSource):
     settings: ClassVar[tuple[str, ...]] = ()  # the fields that the rounds depend on, besides the files
     one_hot: ClassVar[bool] = False
     has_ids: ClassVar[bool] = True
-    every: ClassVar[int] = 2_000  # rounds that a policy plays between two commits
 
     def __post_init__(self) -> None:
         for name, least in self.counts.items():
@@ -98,7 +95,7 @@ class Dealt(Traits, BlockSource):
         return _deal(self, seed)
 
     def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the rounds from `start` up to `n_rounds`, in blocks; the same for the same seed."""
+        """Yield the rounds from `start` up to `n_rounds`, in batches; the same for the same seed."""
         if n_rounds > self.n_rounds:
             raise ParameterError(
                 f"{n_rounds:,} rounds are asked of {self.name}, which has {self.n_rounds:,}; ask for fewer"

@@ -1,7 +1,7 @@
 """What all synthetic worlds share: they generate rounds, and know the expected payoffs."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -11,15 +11,16 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.data.rounds import Round, Traits
+from coterie.data.rounds import BlockSource, Round, Traits, batches_of
 from coterie.data.worlds.population import POPULARITIES, WorldUsers
 from coterie.errors import ContextError, ParameterError
 from coterie.models.actions import ActionLike, Actions
+from coterie.models.batches import Batch
 from coterie.models.checks import check_count
 
 
 @dataclass(frozen=True, kw_only=True)
-class World(Traits, ABC):
+class World(Traits, BlockSource):
     """Users, items in families, and payoffs that keep the paper's γ-gap assumption (Section 2).
 
     paper        here
@@ -86,6 +87,10 @@ class World(Traits, ABC):
         check_count("n_rounds", n_rounds, least=0)
         check_count("seed", seed, least=0)
         return islice(self._endless(np.random.default_rng([self.population.seed, 2, seed])), n_rounds)
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the rounds from `start` up to `n_rounds`, in batches between which users join and leave."""
+        return batches_of(islice(self.rounds(n_rounds, seed), start, None))
 
     def _endless(self, rng: np.random.Generator) -> Iterator[Round]:
         for user, joined, left, taste in self.population.visits(rng):

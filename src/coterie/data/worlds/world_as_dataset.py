@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar, final
 
-from coterie.data.rounds import Round, Traits
+from coterie.data.rounds import BlockSource, Traits
 from coterie.data.worlds.world import World
+from coterie.models.batches import Batch
 from coterie.models.checks import check_count
 
 N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
@@ -15,7 +15,7 @@ N_ROUNDS = 12_500  # a fifth to tune, 10,000 to report
 
 @final
 @dataclass(frozen=True)
-class Stage(Traits):
+class Stage(Traits, BlockSource):
     """The first rounds of a world, with the attributes of a dataset."""
 
     name: str
@@ -41,13 +41,14 @@ class Stage(Traits):
         """Return the world's parameters, which are enough to make the same rounds again."""
         return self.world.parameters()
 
-    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
-        """Yield the first rounds one by one."""
-        return self.world.rounds(n_rounds, seed)
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the world's rounds from `start` up to `n_rounds`, in batches."""
+        return self.world.blocks(n_rounds, seed, start)
 
 
+@final
 @dataclass(frozen=True)
-class Rest:
+class Rest(BlockSource):
     """The rounds of a world or a dataset from `first` on. All other attributes are those of the whole."""
 
     of: Any
@@ -57,9 +58,14 @@ class Rest:
         """Return all parameters needed to make the same rounds again."""
         return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 
-    def rounds(self, n_rounds: int, seed: int) -> Iterator[Round]:
-        """Yield the rounds after the first ones, one by one."""
-        return islice(self.of.rounds(self.first + n_rounds, seed), self.first, None)
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds are left."""
+        return int(self.of.n_rounds) - self.first
+
+    def blocks(self, n_rounds: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the rounds from `start` up to `n_rounds`, in batches."""
+        return self.of.blocks(self.first + n_rounds, seed, self.first + start)  # type: ignore[no-any-return]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "of":  # looked up during copying, before `of` is set

@@ -53,8 +53,8 @@ def _record_all(device: Any, tasks: Sequence[Task], on_progress: OnProgress, wor
 
 def shape_of(run: Run) -> tuple[int, int] | None:
     """Return users and features of a run that a device can play beside others; None if it cannot."""
-    world: Any = run.make_world()
-    if run.policy != "cab" or run.items != "features" or not hasattr(world, "blocks"):
+    world = run.make_world()
+    if run.policy != "cab" or run.items != "features" or hasattr(world, "turnover"):
         return None
     policy: Any = run.make_policy()
     plain = policy.runs_compiled and policy.half_life is None and not policy.thompson

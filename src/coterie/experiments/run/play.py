@@ -1,24 +1,24 @@
-"""The loop of every experiment: takes rounds, yields one row of the trace per round.
+"""The loop of every experiment: batches of rounds in, rows of the trace out.
 
-Rounds are played a few hundred at a time, because a policy plays a batch in one compiled loop. Results do not
-depend on the batches: `Policy.run` returns the same as `choose` and `learn` round by round.
+A policy plays a batch in one compiled loop. Results do not depend on the batches: `Policy.run` returns the same as
+`choose` and `learn` round by round. A log's trace holds only the kept records: those where the policy picked the
+served item.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from coterie.data.rounds import Round
+from coterie.data.rounds import Round, batches_of
 from coterie.errors import UserError
-from coterie.models.actions import Action, Actions
-from coterie.models.candidates import Candidates
+from coterie.experiments.run.trace import SCHEMA
+from coterie.models.actions import Action
+from coterie.models.batches import Batch, Outcome, names_of
+from coterie.models.candidates import project
 from coterie.policies import Policy
-from coterie.policies.base.batch import Batch
-
-BATCH = 250  # rounds
 
 
 class Row(NamedTuple):
@@ -40,89 +40,68 @@ def play(policy: Policy, rounds: Iterable[Round], start: int = 0) -> Iterator[Ro
 
     When a row is yielded, the policy may already have played later rounds of the same batch.
     """
-    for visits in _batches(rounds):
-        for user in visits[0].left:
+    for _, table in play_batches(policy, batches_of(rounds), start, 1):
+        yield from map(Row._make, zip(*table.to_pydict().values(), strict=True))
+
+
+def play_batches(
+    policy: Policy,
+    batches: Iterable[Batch],
+    start: int,
+    every: int,
+    tick: Callable[[int], None] = lambda done: None,
+) -> Iterator[tuple[int, pa.Table]]:
+    """Play batches, the first round counted as `start`; yield how many rounds are done, and their rows.
+
+    Rows are yielded after at least every `every` rounds, and at the end.
+    """
+    done, since, parts = start, start, []
+    tick(done)
+    for batch in batches:
+        for user in batch.left:
             with suppress(UserError):  # users who were never served are unknown to the policy
                 policy.drop(user)
-        for user in visits[0].joined:
+        for user in batch.joined:
             policy.add(user)
-
-        outcome = policy.run(_as_batch(visits))
-
-        for visit, choice, members, updated in zip(
-            visits, outcome.choice.tolist(), outcome.members.tolist(), outcome.updated.tolist(), strict=True
-        ):
-            context = visit.contexts[choice]
-            yield Row(
-                round=start,
-                user=str(visit.user),
-                item=_name(context),
-                choice=choice,
-                payoff=float(visit.payoffs[choice]),
-                expected=float(visit.expected[choice]),
-                best=float(visit.expected.max()),
-                neighbours=members,
-                updated=updated,
-            )
-            start += 1
+        parts.append(_table(batch, policy.run(batch), done))
+        done += len(batch.users)
+        tick(done)
+        if done - since >= every:
+            yield done, pa.concat_tables(parts)
+            since, parts = done, []
+    if parts:
+        yield done, pa.concat_tables(parts)
 
 
-def _name(context: Actions) -> str | None:
-    """Return an item's id as text; None if it has features only."""
-    if isinstance(context, np.ndarray):
-        return None
-    return str(context.id if isinstance(context, Action) else context)
+def _table(batch: Batch, outcome: Outcome, start: int) -> pa.Table:
+    """Return the rows of a trace: of all rounds if their expected payoffs are known, else of those that were kept."""
+    rows = np.arange(len(outcome.kept)) if batch.expected is not None else np.flatnonzero(outcome.kept)
+    choice = outcome.choice[rows]
+    paid = batch.payoffs[rows] if batch.served is not None else batch.payoffs[rows, choice]
+    payoff = np.where(outcome.kept[rows], paid, np.nan)
+    expected, best = payoff, np.full(len(rows), np.nan)  # the best is unknown in a log
+    if batch.expected is not None:
+        expected, best = batch.expected[rows, choice], batch.expected[rows].max(axis=1)
+    elif batch.served is None:
+        best = batch.payoffs[rows].max(axis=1)
+    users = batch.users[rows] if isinstance(batch.users, np.ndarray) else [batch.users[t] for t in rows]
+    columns = {
+        "round": start + rows,
+        "user": list(map(str, names_of(users))),
+        "item": _items(batch, batch.candidates[rows, choice].tolist()),
+        "choice": choice.astype(np.int32),
+        "payoff": payoff,
+        "expected": expected,
+        "best": best,
+        "neighbours": outcome.members[rows].astype(np.int32),
+        "updated": outcome.updated[rows].astype(np.int32),
+    }
+    return pa.table(columns, schema=SCHEMA)
 
 
-def _batches(rounds: Iterable[Round]) -> Iterator[list[Round]]:
-    """Split rounds where users join or leave, where the length of lists changes, and after BATCH rounds."""
-    batch: list[Round] = []
-    for visit in rounds:
-        cut = visit.left or visit.joined or len(batch) == BATCH
-        if batch and (cut or len(visit.payoffs) != len(batch[0].payoffs)):
-            yield batch
-            batch = []
-        batch.append(visit)
-    if batch:
-        yield batch
-
-
-def _as_batch(visits: list[Round]) -> Batch:
-    """Return rounds as arrays. A log's rounds have one known payoff each, the others are NaN."""
-    users = [visit.user for visit in visits]
-    payoffs = np.array([visit.payoffs for visit in visits])  # (rounds, candidates)
-    items: Actions
-    if isinstance(visits[0].contexts, Candidates):
-        items, candidates = _gathered([visit.contexts for visit in visits])
-    elif isinstance(visits[0].contexts, np.ndarray) and visits[0].contexts.ndim == 2:
-        items = np.concatenate([visit.contexts for visit in visits])
-        candidates = np.arange(len(items)).reshape(payoffs.shape)
-    elif isinstance(visits[0].contexts[0], Action):
-        items = [action for visit in visits for action in visit.contexts]
-        candidates = np.arange(len(items)).reshape(payoffs.shape)
-    else:
-        place = {item: i for i, item in enumerate(dict.fromkeys(item for v in visits for item in v.contexts))}
-        items = list(place)
-        candidates = np.array([[place[item] for item in visit.contexts] for visit in visits])
-    known = ~np.isnan(payoffs)
-    if known.all():
-        return Batch(users, candidates, items, payoffs)
-    served = np.argmax(known, axis=1)
-    return Batch(users, candidates, items, payoffs[np.arange(len(visits)), served], served)
-
-
-def _gathered(lists: list[Candidates]) -> tuple[Candidates, NDArray[np.int64]]:
-    """Return the different items of several lists, and each list as positions in them.
-
-    An item whose features change between lists counts as two items with one id.
-    """
-    place: dict[tuple[Hashable, bytes], int] = {}
-    items: list[Action] = []
-    for shown in lists:
-        for item in shown:
-            key = (item.id, item.features.tobytes())
-            if place.setdefault(key, len(items)) == len(items):
-                items.append(item)
-    rows = [[place[item.id, item.features.tobytes()] for item in shown] for shown in lists]
-    features = np.array([item.features for item in items])
-    return Candidates.trusted([item.id for item in items], features), np.array(rows)
+def _items(batch: Batch, chosen: list[int]) -> list[str | None]:
+    """Return the ids of some items as text; None if they have features only."""
+    names = project(batch.items, "ids")
+    if isinstance(names, np.ndarray):
+        return [None] * len(chosen)
+    return [str(name.id if isinstance(name, Action) else name) for name in (names[k] for k in chosen)]

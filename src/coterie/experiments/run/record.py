@@ -11,22 +11,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coterie.errors import FileError
-from coterie.experiments.run.batches import play_blocks
-from coterie.experiments.run.play import Row, play
+from coterie.experiments.run.play import play_batches
 from coterie.experiments.run.runs import Run
-from coterie.experiments.run.trace import as_table, read_header, write_trace
+from coterie.experiments.run.trace import read_header, write_trace
 from coterie.policies import Policy, load
-
-EVERY = 2_000  # rounds between two commits
-TICK = 50  # rounds between two calls of `tick`
 
 
 def record(
@@ -53,7 +47,9 @@ def record(
             return
         resumed, last = _resume(partial, run)
         policy = placed(resumed)
-        for done, table in tables(policy, run, last, every, tick):
+        for done, table in play_batches(
+            policy, run.blocks(last), last, every or run.make_world().every, tick
+        ):
             write_trace(partial / f"{last:012d}.parquet", [table], run.header())
             if run.can_resume:
                 policy.save(partial / f"{done:012d}.policy")
@@ -65,21 +61,6 @@ def record(
         chunks = (pq.read_table(file, partitioning=None) for file in _chunks(partial))
         write_trace(path, chunks, run.header())
         shutil.rmtree(partial)
-
-
-def tables(
-    policy: Policy, run: Run, start: int, every: int | None, tick: Callable[[int], None]
-) -> Iterator[tuple[int, pa.Table]]:
-    """Play `run` from the round `start` on; yield how many rounds are done, and the rows since the last yield."""
-    world: Any = run.make_world()
-    if hasattr(world, "blocks"):
-        yield from play_blocks(policy, run.blocks(start), start, every or world.every, tick)
-        return
-    tick(start)
-    done, rounds = start, iter(islice(run.rounds(), start, None))
-    while rows := list(_ticking(play(policy, islice(rounds, every or EVERY), done), tick)):
-        done += len(rows)
-        yield done, as_table(rows)
 
 
 def policy_path(path: str | os.PathLike[str]) -> Path:
@@ -125,13 +106,6 @@ def _clear(partial: Path, done: int) -> None:
         committed = stem.isdigit() and (int(stem) < done or (int(stem) == done and file.suffix == ".policy"))
         if file.name != "lock" and not committed:
             file.unlink()
-
-
-def _ticking(rows: Iterator[Row], tick: Callable[[int], None]) -> Iterator[Row]:
-    for row in rows:
-        yield row
-        if (row.round + 1) % TICK == 0:
-            tick(row.round + 1)
 
 
 try:

@@ -5,16 +5,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 import coterie
-from coterie.data.rounds import Round
+from coterie.data.datasets import Source
+from coterie.data.rounds import Round, rounds_of
 from coterie.errors import ParameterError
 from coterie.experiments.run.specs import Spec, make_policy
-from coterie.experiments.run.worlds import Source, make_world
+from coterie.experiments.run.worlds import make_world
 from coterie.models.actions import Action, Actions
 from coterie.models.batches import Batch
 from coterie.models.candidates import project
@@ -24,7 +26,7 @@ FRIENDS = "friends"
 EVERYBODY = "everybody"  # the user of data without users
 # The code that determines a trace: policies, models, data, and the modules that play a run.
 ROOMS = ("models", "policies", "data")
-WRITERS = ("batches", "play", "record", "runs", "specs", "trace", "worlds")
+WRITERS = ("play", "record", "runs", "specs", "trace", "worlds")
 FORMAT = 1  # of the header, and with it of the trace
 
 
@@ -72,25 +74,16 @@ class Run:
 
     def rounds(self) -> Iterator[Round]:
         """Yield the run's rounds from the first on, with the part of the items that the policy sees."""
-        world = self.make_world()
-        for visit in world.rounds(self.n_rounds, self.seed):
-            [user] = self._users(world, [visit.user])
-            yield visit._replace(user=user, contexts=_shown(visit.contexts, self.items, world))
+        return chain.from_iterable(map(rounds_of, self.blocks(0)))
 
     def blocks(self, start: int) -> Iterator[Batch]:
-        """Yield the same rounds from `start` on as blocks, if the world has blocks."""
-        world: Any = self.make_world()
-        for block in world.blocks(self.n_rounds, self.seed, start):
-            users = self._users(world, block.users)
-            yield block._replace(users=users, items=_shown(block.items, self.items, world))
-
-    def _users(self, world: Any, users: Any) -> Any:
-        """Return one user for all anonymous visitors of data without users, unless the policy takes names.
-
-        A model per user is then a model of everybody, not of nobody.
-        """
+        """Yield the same rounds from `start` on, in batches."""
+        world = self.make_world()
         alone = world.is_anonymous and self.items != "names"
-        return [EVERYBODY] * len(users) if alone else users
+        for block in world.blocks(self.n_rounds, self.seed, start):
+            # A model per user is then a model of everybody, not of nobody.
+            users = [EVERYBODY] * len(block.users) if alone else block.users
+            yield block._replace(users=users, items=_shown(block.items, self.items, world))
 
     def make_world(self) -> Source:
         """Make the world again."""

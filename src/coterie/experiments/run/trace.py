@@ -5,7 +5,7 @@ The header is JSON in the file's metadata: `Run.from_header(read_header(path))` 
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coterie.errors import FileError
-from coterie.experiments.run.play import Row
 from coterie.experiments.run.runs import FORMAT
 from coterie.models.files import written_whole
 
@@ -54,12 +53,6 @@ def read_trace(path: str | os.PathLike[str], columns: list[str] | None = None) -
     """Return the rows of a trace, or some of its columns."""
     read_header(path)
     return pl.read_parquet(Path(path), columns=columns, hive_partitioning=False)
-
-
-def as_table(rows: Sequence[Row]) -> pa.Table:
-    """Return rows as a table with the trace's columns."""
-    columns = zip(*rows, strict=True)
-    return pa.table(dict(zip(SCHEMA.names, map(list, columns), strict=True)), schema=SCHEMA)
 
 
 def write_trace(path: Path, tables: Iterable[pa.Table], header: dict[str, Any]) -> None:

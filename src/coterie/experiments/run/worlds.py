@@ -1,38 +1,15 @@
 """Opens what policies are compared on: a built-in world, a world in a JSON file, a dataset or a log."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from coterie import data
-from coterie.data.datasets import DATASETS, open_dataset, part_of
+from coterie.data.datasets import DATASETS, Source, open_dataset
 from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
-from coterie.data.rounds import Round
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import FileError, ParameterError
-
-
-class Source(Protocol):
-    """A source of rounds. Synthetic worlds have more methods; callers check with `hasattr`."""
-
-    @property
-    def is_log(self) -> bool:
-        """Whether only the payoffs of shown items are known; `Traits` has this and more."""
-
-    @property
-    def one_hot(self) -> bool:
-        """Whether items have ids only, without features."""
-
-    @property
-    def n_features(self) -> int | None:
-        """How many features an item has; None if items have ids only."""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return plain values from which `make_world` makes the same world again."""
-
-    def rounds(self, n_rounds: int, seed: int) -> Iterable[Round]:
-        """Return that many rounds, the same for the same seed."""
 
 
 def open_world(text: str) -> Source:
@@ -58,7 +35,7 @@ def make_world(parameters: dict[str, Any]) -> Source:
     if kind == "log":
         return open_log(**settings)
     if kind == "part":
-        return part_of(make_world(settings["of"]), settings["first"])
+        return Rest(make_world(settings["of"]), settings["first"])
     if kind in DATASETS:
         return open_dataset(kind, **settings)
     return data.make_world(parameters)

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 import polars as pl
 
+from coterie.data.datasets import Source
 from coterie.errors import ParameterError
 from coterie.evaluation.verdict import (
     FIRST_RUNS,
@@ -25,7 +26,6 @@ from coterie.experiments.run.record import policy_path
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.run.trace import read_trace
-from coterie.experiments.run.worlds import Source
 from coterie.experiments.study.metrics import (
     Curve,
     Spread,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from coterie.data.datasets import Source
 from coterie.data.rounds import Round
-from coterie.experiments.run.worlds import Source
 from coterie.models.actions import Action, Actions
 from coterie.models.candidates import Candidates
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 
 import polars as pl
 
-from coterie.data.datasets import part_of
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import ParameterError
 from coterie.experiments.run.parallel import OnProgress, Task, Workers, record_all
 from coterie.experiments.run.runs import Run
@@ -135,7 +135,7 @@ class Protocol:
 
     def plan(self) -> Plan:
         """Return the comparison of the tuned policies on the reported part."""
-        rest, specs = part_of(self.data, self.n_tuned), [self.best(spec) for spec in self.specs]
+        rest, specs = Rest(self.data, self.n_tuned), [self.best(spec) for spec in self.specs]
         return Plan(self.name, rest, specs, self.n_reported, self.n_runs, self.seed, self.out)
 
     def tuning_table(self) -> pl.DataFrame:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from coterie.data import WORLDS
-from coterie.data.datasets import TABLE_1, DatasetPart, open_dataset
+from coterie.data.datasets import TABLE_1, open_dataset
+from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import CoterieError
 from coterie.experiments.run.parallel import Workers
 from coterie.experiments.study.compare import Comparison
@@ -112,7 +113,7 @@ def _distances(protocol: Protocol) -> list[PaperCurve]:
                 _ = data.n_users
             except CoterieError:
                 continue
-        found = user_distances(DatasetPart(data, protocol.n_tuned), protocol.n_reported, protocol.seed)
+        found = user_distances(Rest(data, protocol.n_tuned), protocol.n_reported, protocol.seed)
         lines.append(figure_3(found, title_of(name, data)))
     return lines
 

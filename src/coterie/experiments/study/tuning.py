@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from coterie.errors import FileError
-from coterie.experiments.run.record import tables
+from coterie.experiments.run.play import play_batches
 from coterie.experiments.run.runs import Run
 from coterie.experiments.run.specs import KINDS, Spec, defaults, parse_spec
 from coterie.experiments.study.metrics import Summary, summarise
@@ -79,7 +79,7 @@ def score(
         read_score(path, run)
         return
     policy = placed(run.make_policy())
-    parts = [table for _, table in tables(policy, run, 0, STEP, tick)]
+    parts = [table for _, table in play_batches(policy, run.blocks(0), 0, STEP, tick)]
     trace = pl.DataFrame(pa.concat_tables(parts))
     content = {"run": run.header(), "summary": summarise(trace)._asdict()}
     path.parent.mkdir(parents=True, exist_ok=True)
