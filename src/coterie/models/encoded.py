@@ -194,7 +194,7 @@ def read_actions(contexts: ActionsLike) -> tuple[Any, Encoded]:
 def _encode_ids(names: list[str]) -> Encoded:
     """Return candidates that have ids and nothing else."""
     n = len(names)
-    hashes = np.array([hash_name(f"id={name}") for name in names], dtype=np.uint64)
+    hashes = np.fromiter(map(hash_name, map("id=".__add__, names)), np.uint64, n)
     return Encoded(
         HashedItems(
             np.empty(0, dtype=np.uint64),

@@ -44,10 +44,13 @@ def _normal(z: float) -> tuple[float, float]:
 @bare
 def _all_below(mean: Floats, sd: Floats, least: float, x: float) -> float:
     """Return the probability that all scores with a spread above `least` are below x; 0 if it is tiny."""
-    every = 1.0
+    every, last, below = 1.0, -1, 1.0
     for k in range(len(mean)):
         if sd[k] > least and mean[k] + END * sd[k] > x:
-            every *= _normal((x - mean[k]) / sd[k])[0]
+            if last < 0 or mean[k] != mean[last] or sd[k] != sd[last]:  # new items often have equal scores
+                below = _normal((x - mean[k]) / sd[k])[0]
+                last = k
+            every *= below
             if every <= NEVER:
                 return 0.0
     return every
@@ -103,12 +106,15 @@ def write_probability_of_best(mean: Floats, sd: Floats, out: Floats, room: Float
                 width = min(width, WIDE * sd[k])
         for i in range(len(NODES)):
             x = low + NODES[i] * width
-            every = WEIGHTS[i] * width
+            every, last, below, ratio = WEIGHTS[i] * width, -1, 1.0, 0.0
             for k in range(n):
                 room[k] = 0.0
                 if sd[k] > least and mean[k] + END * sd[k] > x:
-                    below, density = _normal((x - mean[k]) / sd[k])
-                    room[k] = density / (sd[k] * below)
+                    if last < 0 or mean[k] != mean[last] or sd[k] != sd[last]:
+                        below, density = _normal((x - mean[k]) / sd[k])
+                        ratio = density / (sd[k] * below)
+                        last = k
+                    room[k] = ratio
                     every *= below
             for k in range(n):
                 out[k] += every * room[k]

@@ -40,14 +40,15 @@ class Means(RidgeRows):
 
     def numbers(self, contexts: Sequence[Hashable]) -> Ints:
         """Return the items' numbers; unlearned items get a negative number for this call."""
-        strangers: dict[Hashable, int] = {}
-        return np.array(
-            [
-                self.items[item] if item in self.items else strangers.setdefault(item, -1 - len(strangers))
-                for item in contexts
-            ],
-            dtype=np.int64,
-        )
+        found = [*map(self.items.get, contexts)]
+        if None in found:
+            new = dict.fromkeys(item for item, number in zip(contexts, found, strict=True) if number is None)
+            strangers = dict(zip(new, range(-1, -1 - len(new), -1), strict=True))
+            found = [
+                strangers[item] if number is None else number
+                for item, number in zip(contexts, found, strict=True)
+            ]
+        return np.array(found, dtype=np.int64)
 
     def learnable(self, contexts: Sequence[Hashable]) -> Ints:
         """Return the items' numbers; new items get one."""

@@ -180,10 +180,14 @@ def view_with(
     for g in range(groups):
         if known.chance[g] > 1e-6:
             covary_items(prior.doubt[g], known.items, doubts[g])
+    stranger = -1  # a candidate without payoffs: all of these are alike
     for k in range(len(which)):
         item = numbers[which[k]]
         if item >= used - 1:
             item = -1
+        if item < 0 and stranger >= 0:
+            parts[k] = parts[stranger]
+            continue
         variance, common = condition(prior, known, item, crossed, reach), 0.0
         crowd, own, second = 0.0, 0.0, 0.0
         for g in range(groups):
@@ -207,6 +211,8 @@ def view_with(
         parts[k, 0], parts[k, 1] = crowd, own - crowd
         parts[k, 2], parts[k, 3] = 0.0, 0.0
         parts[k, 4], parts[k, 5] = common, variance
+        if item < 0:
+            stranger = k
 
 
 @jit
