@@ -195,6 +195,8 @@ def is_nan(name: Hashable) -> bool:
 
 def read_payoff(payoff: Any, most: float = 1.0) -> float:
     """Return `payoff` as a float in [-most, most]."""
+    if type(payoff) is float and -most <= payoff <= most:
+        return payoff
     number = not isinstance(payoff, str | bytes) and np.ndim(payoff) == 0 and hasattr(payoff, "__float__")
     number = number and not isinstance(payoff, np.complexfloating) and not np.ma.is_masked(payoff)
     if not number:

@@ -6,6 +6,7 @@ everywhere.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -23,6 +24,7 @@ from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import add_features, keep_sums, refit_if_due
 from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Scored
 from coterie.models.parts import Blocks, Parts
+from coterie.models.prepared import Prepared
 from coterie.models.ranges import LARGEST_PAYOFF, MOST_LEARNED
 from coterie.models.roster import Roster
 from coterie.models.rows.chunks import Chunk, Game, Items, play_chunks
@@ -68,6 +70,9 @@ class PlainModel:
         self.deciding = np.array([int(kind.n_features is None)])  # 1 while `few` decides
         self.roster, self.friends = Roster(), Friends()
         self._rows = Blocks(self._blocks, self._encode)
+        self._view_few, self._view_many = Prepared(few_items.view), Prepared(view)
+        self._learn_one = Prepared(loop.learn_one)
+        self._kept: loop.Hierarchy | None = None  # what `_arrays` was last
 
     @property
     def few_decides(self) -> bool:
@@ -96,7 +101,11 @@ class PlainModel:
 
     @property
     def _arrays(self) -> loop.Hierarchy:
-        return loop.Hierarchy(self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids)
+        """All arrays; the same tuple as long as they are the same."""
+        now, before = (self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids), self._kept
+        if before is None or any(map(is_not, now, before)):
+            before = self._kept = loop.Hierarchy(*now)
+        return before
 
     # Decisions.
 
@@ -133,7 +142,9 @@ class PlainModel:
             numbers = self.pairs.numbers(ids)
             if None in ids:
                 numbers[[item is None for item in ids]] = NO_ID
-        return Contexts(np.require(table, dtype=np.float64, requirements=["C", "W"]), numbers)
+        if not (table.flags.carray and table.dtype == np.float64):
+            table = np.require(table, dtype=np.float64, requirements=["C", "W"])
+        return Contexts(table, numbers)
 
     def view(self, row: int, contexts: Contexts) -> tuple[Floats, Floats]:
         """Return the parts of each score (see `population.view_with`) and the user's probability of each group.
@@ -143,8 +154,8 @@ class PlainModel:
         which = np.arange(len(contexts.features))
         parts, model, pairs = np.empty((len(which), 6)), self.population.model, self.pairs.rows
         if self.few_decides:
-            return parts, few_items.view(model, pairs, row, contexts.numbers, which, parts)
-        return parts, view(model, pairs, row, contexts, which, parts)
+            return parts, self._view_few((model, pairs), row, contexts.numbers, which, parts)
+        return parts, self._view_many((model, pairs), row, contexts, which, parts)
 
     # Payoffs.
 
@@ -152,22 +163,25 @@ class PlainModel:
         """Return the parts of each candidate's estimate, in the order of PARTS: (4, candidates)."""
         return self.view(self.roster.row(user), self._contexts(candidates))[0][:, :4].T
 
-    def check(self, user: Hashable, one: Any) -> None:
-        """Raise NumberError if a payoff cannot be learned, because its estimate is too large."""
-        parts, _ = self.view(self.roster.row(user), self._contexts(one))
-        if not (np.abs(parts) <= MOST_LEARNED).all():
+    def check(self, user: Hashable, one: Any) -> Contexts:
+        """Return an action as `_contexts` does; raise NumberError if its estimate is too large to learn a payoff."""
+        contexts = self._contexts(one)
+        parts, _ = self.view(self.roster.row(user), contexts)
+        if not all(abs(part) <= MOST_LEARNED for part in parts[0].tolist()):
             raise NumberError(f"a payoff of user {user!r} cannot be learned: {TOO_LARGE}")
+        return contexts
 
     def learn(self, user: Hashable, one: Any, payoff: float, now: int) -> None:
         """Learn a payoff, and visit a few users."""
-        self.check(user, one)
+        contexts = self.check(user, one)
         self.add(user)
         row = self.roster.row(user)
         self._rows.touch(row // BLOCK)
-        if self.ids:
+        if self.ids and contexts.numbers[0] < 0:
             self.pairs.learnable([item for item in self.kind.ids(one) if item is not None])  # gets a number
+            contexts = self._contexts(one)
         self.make_room()
-        loop.learn_one(self._arrays, row, self._contexts(one), 0, payoff)
+        self._learn_one((self._arrays,), row, contexts, 0, payoff)
         self.refit_if_due(len(self.pairs.items))
 
     @property
