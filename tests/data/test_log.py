@@ -108,14 +108,14 @@ def test_unit_vectors_with_five_decimals_are_read_by_compare_and_advise_alike(tm
     assert not log.notes
     assert not records.notes
     assert records.vectors is not None
-    assert log.items.tolist() == records.vectors.tolist()
+    assert np.asarray(log.items).tolist() == records.vectors.tolist()
     assert CAB(n_features=3).run(Batch(*next(log.blocks(60, 0)))).kept.any()
 
 
 def test_features_of_any_length_are_scaled_with_a_note_by_compare_and_advise_alike(tmp_path: Path) -> None:
     path = write(tmp_path / "log.csv", "user,payoff,feature1,feature2\na,1,3,4\nb,0,0,1\na,1,1,0\n")
     log, records = open_log(path, draw="uniform"), read_log(path)
-    assert sorted(log.items.tolist()) == [[0.0, 0.2], [0.2, 0.0], [0.6, 0.8]]
+    assert sorted(np.asarray(log.items).tolist()) == [[0.0, 0.2], [0.2, 0.0], [0.6, 0.8]]
     for notes in (log.notes, records.notes):
         assert len(notes) == 1
         assert "divided by 5, the largest norm" in notes[0]

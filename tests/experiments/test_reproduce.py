@@ -4,7 +4,7 @@ import json
 import math
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -253,11 +253,11 @@ def test_distances_by_hand() -> None:
             payoffs = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
             yield Batch(users, lists, np.eye(2), payoffs)
 
-    found = user_distances(Data(), 4, 0)
+    found = user_distances(cast(Any, Data()), 4, 0)
     assert found["user"].to_list() == ["5", "6", "5", "6"]
     assert np.allclose(found["distance"].to_numpy(), 2 / 3 * math.sqrt(2))
     with pytest.raises(ParameterError, match="samples is 'some', expected one of: liked, all"):
-        user_distances(Data(), 4, 0, "some")
+        user_distances(cast(Any, Data()), 4, 0, "some")
 
 
 def test_settings_that_cannot_be(music: Any, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Both:
         return 1
 
     def run(self, batch: Batch) -> Outcome:
-        return run_one_by_one(self, batch)
+        return run_one_by_one(cast(Any, self), batch)
 
 
 def test_one_position_is_a_candidate_and_several_are_candidates() -> None:
@@ -104,7 +104,7 @@ def test_views_show_features_ids_or_both() -> None:
 def test_a_batch_of_candidates_is_played_and_learned_from() -> None:
     policy = Both()
     batch = Batch(["ann", "bob"], np.array([[0, 1], [2, 0]]), SHOWN, np.array([[0.0, 1.0], [0.5, 0.0]]))
-    assert run_one_by_one(policy, batch).choice.tolist() == [1, 0]
+    assert run_one_by_one(cast(Any, policy), batch).choice.tolist() == [1, 0]
     assert policy.seen == [("ann", "news", [0.0, 2.0], 1.0), ("bob", ("a", 1), [3.0, 3.0], 0.5)]
 
 

@@ -1,6 +1,6 @@
 """Advice on a user's own log: whether users differ, whether sharing is likely to pay, and how to start."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from coterie.advice.groups import Groups, count_groups
 from coterie.advice.ranking import APART, COIN, NEAR, NOTHING, ONE, PRIOR, WORTH, recommend
 from coterie.advice.records import Records
 from coterie.advice.sharing import Sharing, measure_sharing
+from coterie.arrays import JsonObject
 from coterie.errors import ParameterError
 from coterie.policies import POLICIES
 from coterie.report.page import count
@@ -26,11 +27,11 @@ class Advice(NamedTuple):
     distances: Distances
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """The policy to start with and its parameters, as `coterie compare --policies` takes them."""
         gap = self.groups.gap if self.groups is not None else 0.0
         gamma = round(min(0.5, max(0.05, gap)), 2) if gap else PAPER_GAMMA
-        settings: dict[str, dict[str, Any]] = {
+        settings: dict[str, JsonObject] = {
             PRIOR: {"policy": "hierarchical"},
             APART: {"policy": "linucb", "shared": False, "alpha": 0.1},
             ONE: {"policy": "linucb", "shared": True, "alpha": 0.1},
@@ -44,7 +45,7 @@ class Advice(NamedTuple):
         """The policy with the best predictions on held-out records; "none" if no policy beats chance."""
         return recommend(self.sharing.standings)
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> JsonObject:
         """All numbers, ready for JSON."""
         records, shared = self.records, self.sharing
         per_user = records.per_user

@@ -3,10 +3,9 @@
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.advice.records import Records
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 
 CHUNK = 20_000
 
@@ -29,7 +28,7 @@ class Fitted:
             self.upper = np.triu_indices(d)
             self.moments, self.sums = np.zeros((n, len(self.upper[0]))), np.zeros((n, d))
 
-    def add(self, rows: NDArray[np.bool_] | Ints) -> "Fitted":
+    def add(self, rows: Bools | Ints) -> "Fitted":
         """Learn from the log's records at `rows`, and return itself."""
         records = self.records
         users, items, payoffs = records.users[rows], records.items[rows], records.payoffs[rows]

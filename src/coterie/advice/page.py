@@ -3,7 +3,7 @@
 import os
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from coterie.advice.groups import Groups
 from coterie.advice.ranking import PRIOR
 from coterie.advice.sharing import Sharing
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
@@ -44,7 +47,7 @@ def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
     return write_page(path, kicker=kicker, title=title, body=body)
 
 
-def _curves(axes: Any, shared: Sharing) -> None:
+def _curves(axes: "Axes", shared: Sharing) -> None:
     [prior] = [one.scores for one in shared.standings if one.policy == PRIOR]
     for name, scores, colour in (
         ("learned prior (Hierarchical)", prior, SERIES[0]),
@@ -72,13 +75,13 @@ def _groups(groups: Groups | None) -> str:
     return figure("Share of items by number of groups", _bars, groups, caption, height=2.6)
 
 
-def _bars(axes: Any, groups: Groups) -> None:
+def _bars(axes: "Axes", groups: Groups) -> None:
     axes.bar(np.arange(1, len(groups.counts) + 1), groups.counts / groups.counts.sum(), color=SERIES[0])
     axes.set_xlabel("groups of users that the data distinguishes")
     axes.set_ylabel("share of items")
 
 
-def _distances(axes: Any, found: Distances) -> None:
+def _distances(axes: "Axes", found: Distances) -> None:
     axes.plot(found.times, found.served, color=SERIES[0], linewidth=1)
     axes.axhline(found.within, color=SERIES[1], linestyle="--", linewidth=1.5)
     axes.set_ylim(bottom=0)

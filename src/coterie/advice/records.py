@@ -9,6 +9,7 @@ import numpy as np
 from coterie.arrays import Floats, Ints
 from coterie.data.files import need
 from coterie.errors import ParameterError
+from coterie.models.actions import Actions
 from coterie.models.batches import Batch, positions
 from coterie.models.candidates import project
 
@@ -104,10 +105,10 @@ def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> R
 
 def from_blocks(blocks: Iterable[Batch]) -> Records:
     """Return the records of a dataset's rounds: served items, or every candidate if all payoffs are known."""
-    users: list[Any] = []
+    users: list[Hashable] = []
     items: list[Ints] = []
     payoffs: list[Floats] = []
-    names: Any = None
+    names: Actions = None
     for block in blocks:
         names, (rounds, width) = project(block.items, "features"), block.candidates.shape
         if block.served is not None:

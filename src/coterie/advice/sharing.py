@@ -11,12 +11,11 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.advice.fitted import Fitted
 from coterie.advice.ranking import WORTH, HeldOutLearner, Standing, rank_policies
 from coterie.advice.records import Records, shuffled
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import ParameterError
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -141,7 +140,7 @@ def _one_split(records: Records, sizes: Ints, rng: np.random.Generator) -> tuple
 
 
 def _asked(
-    records: Records, order: Ints, users: Ints, held_out: NDArray[np.bool_], chosen: Ints
+    records: Records, order: Ints, users: Ints, held_out: Bools, chosen: Ints
 ) -> list[tuple[int, Ints]]:
     """Return the users with different payoffs in held-out records, and those records, in the order of `chosen`."""
     aside = np.flatnonzero(held_out)

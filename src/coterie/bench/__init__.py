@@ -6,11 +6,11 @@ import platform
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from coterie import __version__
+from coterie.arrays import JsonObject
 from coterie.bench.measuring import Measured
 from coterie.errors import ParameterError
 
@@ -34,7 +34,7 @@ def run_suites(names: list[str], quick: bool, on_progress: Callable[[str], None]
         yield from import_module(f"coterie.bench.{module}").rows(quick, on_progress)
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine() -> JsonObject:
     """Return what a reader needs to compare the numbers: processor, system and versions."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from coterie import CAB
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.bench.rounds import ClickLog
 from coterie.models.protocol import ROUNDING, TIE
 
@@ -20,8 +19,8 @@ from coterie.models.protocol import ROUNDING, TIE
 class DirectLoop(NamedTuple):
     """Every user's (times, total) on every item."""
 
-    place: NDArray[np.int64]  # (users,): the order in which users became active; -1 before
-    active: NDArray[np.int64]  # (2,): the number of active users, and of learned payoffs
+    place: Ints  # (users,): the order in which users became active; -1 before
+    active: Ints  # (2,): the number of active users, and of learned payoffs
     times: Floats  # (items, users)
     total: Floats
     estimate: Floats
@@ -51,7 +50,7 @@ class DirectLoop(NamedTuple):
         """Return a copy, to continue from the same state twice."""
         return DirectLoop._make(array.copy() for array in self)
 
-    def replay(self, log: ClickLog, alpha: float, gamma: float) -> NDArray[np.int64]:
+    def replay(self, log: ClickLog, alpha: float, gamma: float) -> Ints:
         """Choose and learn, record by record, and return the choices."""
         choices = np.empty(len(log.users), dtype=np.int64)
         _replay(tuple(self), tuple(log), alpha, gamma, choices)

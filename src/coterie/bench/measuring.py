@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.policies import Policy
 from coterie.policies.base.batch import Batch
 
@@ -25,17 +25,17 @@ class Measured(NamedTuple):
     holds: bool | None  # whether the ratio keeps the limit
 
 
-def at_most(limit: float, ratio: float) -> dict[str, Any]:
+def at_most(limit: float, ratio: float) -> JsonObject:
     """Return the fields of a row whose ratio must not exceed `limit`."""
     return {"ratio": ratio, "limit": f"<= {limit:g}", "holds": ratio <= limit}
 
 
-def at_least(limit: float, ratio: float) -> dict[str, Any]:
+def at_least(limit: float, ratio: float) -> JsonObject:
     """Return the fields of a row whose ratio must reach `limit`."""
     return {"ratio": ratio, "limit": f">= {limit:g}", "holds": ratio >= limit}
 
 
-def no_limit(ratio: float) -> dict[str, Any]:
+def no_limit(ratio: float) -> JsonObject:
     """Return the fields of a row without a limit."""
     return {"ratio": ratio, "limit": None, "holds": None}
 

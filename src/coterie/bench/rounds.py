@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.bench.measuring import unit_vectors
 from coterie.policies.base.batch import Batch
 
@@ -13,10 +13,10 @@ from coterie.policies.base.batch import Batch
 class ClickLog(NamedTuple):
     """Records, as `replay` takes them."""
 
-    users: NDArray[np.int64]
-    candidates: NDArray[np.int64]
-    served: NDArray[np.int64]
-    payoffs: NDArray[np.float64]
+    users: Ints
+    candidates: Ints
+    served: Ints
+    payoffs: Floats
 
 
 class Clicks:
@@ -47,7 +47,7 @@ class Clicks:
                 users, candidates, served, (rng.random(n) < self.rates[item, group]).astype(np.float64)
             )
 
-    def _lists(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def _lists(self, rng: np.random.Generator, n: int) -> Ints:
         """Return lists of different items: from a random start, with a random step coprime to the number of items."""
         coprime = np.flatnonzero(np.gcd(np.arange(self.n_items), self.n_items) == 1)
         start = rng.integers(self.n_items, size=(n, 1))
@@ -68,7 +68,7 @@ class RandomVisits:
         self.items = unit_vectors(self.rng, ITEMS, FEATURES)
         self.tastes = 0.1 * (self.rng.normal(size=FEATURES) + self.rng.normal(size=(TASTES, FEATURES)))
 
-    def batch(self, users: NDArray[np.int64], n_candidates: int) -> Batch:
+    def batch(self, users: Ints, n_candidates: int) -> Batch:
         """Return one round for each of `users`, with random candidates and clicks on any of them."""
         shown = self.rng.integers(ITEMS, size=(len(users), n_candidates))
         taste = self.tastes[users % TASTES]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError, ParameterError
 from coterie.models import make_models
 from coterie.models.actions import ActionLike, ActionsLike
@@ -81,7 +81,7 @@ class FromFunction(Policy):
         chance = self._read(self.on_choose(user, contexts), len(contexts))
         return Decision(user, contexts, chance, chance, estimate=np.zeros(len(chance)))
 
-    def _read(self, returned: Any, n: int) -> NDArray[np.float64]:
+    def _read(self, returned: Any, n: int) -> Floats:
         """Return each candidate's probability."""
         expected = f"expected a position from 0 to {n - 1}, or {n} probabilities that sum to 1"
         try:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.data.logs.interactions import InteractionLog, open_interactions
 from coterie.errors import ParameterError
 from coterie.evaluation.targets import encode_interaction, make_target
 
 
-def to_obp(log: Any, *, features: bool = True) -> dict[str, Any]:
+def to_obp(log: Any, *, features: bool = True) -> JsonObject:
     """Return a log as a bandit feedback of obp; `log` is anything that `open_interactions` takes or returns.
 
     Actions are numbered in order of appearance. Besides obp's own keys there are user, action_names, context_names

@@ -24,8 +24,8 @@ from coterie.data.worlds.world import World
 from coterie.data.worlds.world_as_dataset import Rest, Stage
 from coterie.errors import ParameterError
 
-Dataset = Dealt | Logged
-Source = World | Stage | Dataset | Rest  # of rounds
+Dataset = Dealt | Logged | Stage
+Source = World | Dataset | Rest  # of rounds
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "lastfm": lastfm,
     "delicious": delicious,

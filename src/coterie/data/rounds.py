@@ -5,9 +5,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Ints
+from coterie.arrays import Floats, Ints
 from coterie.models.actions import Action, Actions
 from coterie.models.batches import Batch, names_of, positions
 from coterie.models.candidates import Candidates, pick
@@ -22,8 +21,8 @@ class Round(NamedTuple):
     contexts: (
         Actions  # an array (candidates, n_features), a sequence of item ids, `Candidates` or `InContext`
     )
-    payoffs: NDArray[np.float64]  # (candidates,) each candidate's payoff; NaN where a log does not know it
-    expected: NDArray[np.float64]  # (candidates,) the expected payoffs; `payoffs` itself where unknown
+    payoffs: Floats  # (candidates,) each candidate's payoff; NaN where a log does not know it
+    expected: Floats  # (candidates,) the expected payoffs; `payoffs` itself where unknown
     joined: Sequence[Hashable] = ()  # users who arrive before this visit
     left: Sequence[Hashable] = ()  # users who leave before this visit
 
@@ -113,7 +112,7 @@ class BlockSource(ABC):
             yield from rounds_of(block)
 
 
-def draw_distinct(rng: np.random.Generator, sizes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def draw_distinct(rng: np.random.Generator, sizes: Ints, n: int) -> Ints:
     """For every t, draw `n` different whole numbers below sizes[t], in random order: (len(sizes), n).
 
     Floyd's sampling, one column at a time over all rows at once; every set is equally likely.

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.logs.interactions import InteractionLog, open_interactions
 from coterie.errors import ContextError, ParameterError
 from coterie.evaluation.estimates import ALPHA, Estimate, EstimateSums, estimate, sums
@@ -178,7 +179,7 @@ def _replay(
 
 
 def _evidence(
-    log: InteractionLog, name: str, rows: list[Weighed], predicted: Any, span: Span, clip: float | None
+    log: InteractionLog, name: str, rows: list[Weighed], predicted: Floats, span: Span, clip: float | None
 ) -> Evidence:
     columns = {name: np.array([getattr(row, name) for row in rows]) for name in Weighed._fields}
     weights = columns["weight"]

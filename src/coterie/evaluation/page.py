@@ -5,12 +5,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.evaluation.evaluate import Evaluation, Result, Window
 from coterie.evaluation.words import LOGGED, headline, lead, table
 from coterie.report.page import FAINT, INK, SERIES, figure, paragraphs, write_page
 from coterie.report.page import table as html_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LINES = 4  # policies drawn over time; more would be hard to distinguish
 HOW = (
@@ -43,7 +46,7 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str]) -> Pa
     return write_page(path, kicker=kicker, title=headline(evaluation), body=parts)
 
 
-def _ranking(axes: Any, results: list[Result]) -> None:
+def _ranking(axes: "Axes", results: list[Result]) -> None:
     """Draw one line per policy, best on top: the doubly robust estimate and its interval."""
     axes.grid(axis="y", visible=False)
     axes.axvline(float(results[0].evidence.rewards.mean()), color=FAINT, linewidth=1.2, linestyle=":")
@@ -62,7 +65,7 @@ def _ranking(axes: Any, results: list[Result]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _over_time(axes: Any, results: list[Result]) -> None:
+def _over_time(axes: "Axes", results: list[Result]) -> None:
     """Draw the doubly robust estimate of the first policies, and of what was shown, in each part of the log."""
     logged = [result for result in results[LINES:] if result.name == LOGGED]
     shown = [*results[: LINES - len(logged)], *logged]

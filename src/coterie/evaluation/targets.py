@@ -9,7 +9,7 @@ import numpy as np
 from coterie.arrays import Floats
 from coterie.data.logs.interactions import Interaction
 from coterie.errors import ParameterError
-from coterie.models.actions import read_features
+from coterie.models.actions import Actions, read_features
 from coterie.models.candidates import Candidates
 from coterie.models.encoded import Encoded, encode, name_of
 from coterie.policies import Policy
@@ -82,7 +82,7 @@ class Learner:
         """Learn the logged action's reward."""
         self.policy.learn(one.user, self._contexts(one, encoded)[one.chosen], one.reward)
 
-    def _contexts(self, one: Interaction, encoded: Encoded) -> Any:
+    def _contexts(self, one: Interaction, encoded: Encoded) -> Actions:
         """Return the actions in the policy's format."""
         if self.n_features is None:
             return list(one.actions) if self.one_hot else encoded

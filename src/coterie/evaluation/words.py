@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from scipy.special import ndtri
 
+from coterie.arrays import JsonObject
 from coterie.evaluation.estimates import METHODS, TITLES, Estimate
 from coterie.evaluation.evaluate import Evaluation, Result
 from coterie.evaluation.verdict import LEVEL, chance_of_best, is_ahead
@@ -163,7 +163,7 @@ def as_text(evaluation: Evaluation) -> str:
     return "\n".join([*lines, *(["", *evaluation.notes] if evaluation.notes else [])])
 
 
-def as_json(evaluation: Evaluation) -> dict[str, Any]:
+def as_json(evaluation: Evaluation) -> JsonObject:
     """Return the evaluation as JSON values; null where a number is undefined."""
     return {
         "log": evaluation.log.name,
@@ -178,7 +178,7 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _policy(result: Result) -> dict[str, Any]:
+def _policy(result: Result) -> JsonObject:
     evidence = result.evidence
     return {
         "policy": result.name,

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Array
 from coterie.errors import ContextError
 from coterie.models.ranges import LARGEST
 
@@ -48,10 +48,10 @@ class Action:
     context: Any = field(default_factory=dict)
 
 
-ActionLike: TypeAlias = "Hashable | list[Any] | NDArray[Any] | dict[str, Any]"
+ActionLike: TypeAlias = "Hashable | list[Any] | Array | dict[str, Any]"
 """What is read as an action: an `Action` or an id, a vector, or named features."""
 
-ActionsLike: TypeAlias = "Sequence[ActionLike] | NDArray[Any] | Candidates | Encoded"
+ActionsLike: TypeAlias = "Sequence[ActionLike] | Array | Candidates | Encoded"
 """What is read as the actions of one choice."""
 
 Actions: TypeAlias = Any

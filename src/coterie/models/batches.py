@@ -4,9 +4,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Bools, Floats, Ints
+from coterie.arrays import Array, Bools, Floats, Ints
 from coterie.errors import NumberError
 from coterie.models._kernels.rounds import REFUSED, Rounds, Rule
 from coterie.models.actions import Actions
@@ -107,7 +106,7 @@ def names_of(users: Any) -> Sequence[Hashable]:
     return users.tolist() if isinstance(users, np.ndarray) else users  # type: ignore[no-any-return]
 
 
-def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+def distinct(values: Array) -> tuple[Array, Ints]:
     """Return the different integers in an array, sorted, and the position in them of each entry."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     if high - low > 4 * values.size + 1_000_000:

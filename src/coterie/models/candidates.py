@@ -4,9 +4,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, final, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Array, Floats, Ints
 from coterie.errors import ContextError
 from coterie.models.actions import Action, ActionLike, Actions, ActionsLike, ids_of, vectors_of
 from coterie.models.checks import check_sizes, read_items, read_rows, without_tiny
@@ -62,7 +61,7 @@ class Candidates:
     @overload
     def __getitem__(self, k: int | np.integer[Any]) -> Action: ...
     @overload
-    def __getitem__(self, k: slice | Sequence[int] | NDArray[Any]) -> "Candidates": ...
+    def __getitem__(self, k: slice | Sequence[int] | Array) -> "Candidates": ...
     def __getitem__(self, k: Any) -> Any:
         """Return one `Action` for a position, `Candidates` for a slice or several positions."""
         if isinstance(k, int | np.integer):
@@ -100,7 +99,7 @@ class InContext(NamedTuple):
     """
 
     ids: list[Any]  # of all actions
-    actions: NDArray[np.int64]  # (items,) positions in `ids`
+    actions: Ints  # (items,) positions in `ids`
     contexts: Floats  # (items, n_context)
 
     @property
@@ -116,7 +115,7 @@ class InContext(NamedTuple):
         table[np.arange(n), self.actions] = self.contexts
         return table.reshape(n, -1)
 
-    def at(self, rows: NDArray[np.int64]) -> "InContext":
+    def at(self, rows: Ints) -> "InContext":
         """Return the items at some positions."""
         return InContext(self.ids, self.actions[rows], self.contexts[rows])
 
@@ -155,7 +154,7 @@ def _other_type(name: str, value: object, expected: str, n_features: int) -> Con
     )
 
 
-def pick(items: Actions, rows: NDArray[np.int64]) -> Actions:
+def pick(items: Actions, rows: Ints) -> Actions:
     """Return the items at some positions, in the same form: features, ids, `Candidates` or `InContext`."""
     if isinstance(items, InContext):
         return items.at(rows)

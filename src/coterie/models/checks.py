@@ -5,7 +5,6 @@ from collections.abc import Hashable, Sequence, Set
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError, CoterieError, ParameterError, PayoffError, UserError
@@ -79,7 +78,7 @@ def check_sizes(values: Floats) -> None:
         )
 
 
-def read_numbers(name: str, contexts: object, expected: str) -> NDArray[np.float64]:
+def read_numbers(name: str, contexts: object, expected: str) -> Floats:
     """Return contexts as an array of float64, if nothing is lost by that."""
     if isinstance(contexts, np.ndarray) and contexts.dtype == np.float64 and type(contexts) is np.ndarray:
         return contexts

@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from coterie.arrays import Array, JsonObject
 from coterie.errors import FileError
 from coterie.models.ranges import MOST_COUNTED, MOST_STORED
 
 VERSION = 1
 CHECKSUM = "checksum"  # its name in a file's metadata
 
-Tensors: TypeAlias = dict[str, NDArray[Any]]
+Tensors: TypeAlias = dict[str, Array]
 
 
 class PolicyState(NamedTuple):
     """A policy as plain data."""
 
-    parameters: dict[str, Any]  # of its constructor
-    progress: dict[str, Any]  # the number of payoffs, the state of the random stream
+    parameters: JsonObject  # of its constructor
+    progress: JsonObject  # the number of payoffs, the state of the random stream
     tensors: Tensors  # what it learned
 
 
@@ -136,7 +137,7 @@ def _header(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def take(
     tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...], most: float = MOST_STORED
-) -> NDArray[Any]:
+) -> Array:
     """Return a tensor, after checking its dtype kind, its shape (None is any length) and the size of its numbers.
 
     `most` is the largest fraction allowed.
@@ -224,7 +225,7 @@ def pack_attributes(values: Mapping[str, Any]) -> Tensors:
     return {**arrays, "attributes": np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)}
 
 
-def unpack_attributes(tensors: Tensors) -> dict[str, Any]:
+def unpack_attributes(tensors: Tensors) -> JsonObject:
     """Return what `pack_attributes` packed."""
     try:
         plain = json.loads(take(tensors, "attributes", "u", (None,)).tobytes())

@@ -18,7 +18,7 @@ paper; `Hierarchical` learns them.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class HierTS(Policy):
 
     def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Give each candidate the probability of being best."""
-        x: Any = read_vectors(contexts, self.n_features)
+        x = read_vectors(contexts, self.n_features)
         inner, sums = self._inner(user)
         a = self.user_sd**-2
         between = np.linalg.inv(self._precision)

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.errors import FileError, ParameterError
 from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import names_of, no_outcome
@@ -243,13 +243,13 @@ class VW(Policy):
         self._vw = _reopened(model)
         self._known, self._last = known, None
 
-    def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
+    def _copied(self, memo: dict[int, Any]) -> JsonObject:
         """Return the state for copies and pickles, with Vowpal Wabbit's model file."""
         with self._lock:
             rest = {name: value for name, value in vars(self).items() if name not in ("_lock", "_vw")}
             return {**copy.deepcopy(rest, memo), "_vw": _saved(self._vw)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: JsonObject) -> None:
         super().__setstate__({**state, "_vw": _reopened(state["_vw"])})
 
 

@@ -8,11 +8,16 @@ from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.errors import MissingExtraError
 from coterie.models.files import written_whole
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
 # Figures are drawn in these placeholders, which become variables of the style sheet, for light and dark.
 INK, FAINT, GRID = "#010101", "#020202", "#030303"
 SERIES = tuple(f"#0400a{number}" for number in range(1, 8))
@@ -43,7 +48,7 @@ def count(n: float, thing: str) -> str:
 
 
 def figure(
-    title: str, plot: Callable[[Any, Any], None], about: Any, caption: str, *, height: float = 3.4
+    title: str, plot: Callable[["Axes", T], None], about: T, caption: str, *, height: float = 3.4
 ) -> str:
     """Return what `plot(axes, about)` draws on matplotlib axes, with a caption; `title` is for screen readers."""
     if find_spec("matplotlib") is None:
@@ -60,7 +65,7 @@ def figure(
     return f"<figure>{as_svg(drawn, title, STYLE)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def as_svg(figure: Any, title: str, style: dict[Any, Any]) -> str:
+def as_svg(figure: "Figure", title: str, style: dict[Any, Any]) -> str:
     """Return a matplotlib figure as an `<svg>` element, the same bytes every time; `title` is for screen readers.
 
     It has no metadata and no size, and its colours are CSS variables.

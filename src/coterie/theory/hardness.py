@@ -11,13 +11,13 @@ eigenvalue of at most η. HD is the last round before the next visit; it is T if
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.errors import ContextError, ParameterError
+from coterie.models.actions import Actions
 from coterie.models.checks import check_count, check_number, read_items, read_vectors
 from coterie.theory.sphere import ROUNDING, Lists, compare, descend, fall, pad, starts
 
@@ -54,7 +54,7 @@ class _Visitor:
     """One user's visits: their rounds and candidate lists."""
 
     name: Hashable
-    times: NDArray[np.int64]  # (visits,) rounds counted from 1
+    times: Ints  # (visits,) rounds counted from 1
     lists: Lists
     n_rounds: int
 
@@ -69,7 +69,7 @@ class _Visitor:
 
 def hardness(
     users: Sequence[Hashable],
-    contexts: Sequence[Any],
+    contexts: Sequence[Actions],
     eta: float,
     *,
     everyone: Iterable[Hashable] | None = None,
@@ -116,7 +116,7 @@ def hardness(
 
 
 def _read(
-    users: Sequence[Hashable], contexts: Sequence[Any], everyone: Iterable[Hashable] | None
+    users: Sequence[Hashable], contexts: Sequence[Actions], everyone: Iterable[Hashable] | None
 ) -> tuple[list[_Visitor], int, Hashable | None]:
     _check_lengths(users, contexts)
     if not len(users):
@@ -136,7 +136,7 @@ def _read(
     return visitors, len(users), absent
 
 
-def _check_lengths(users: Sequence[Hashable], lists: Sequence[Any]) -> None:
+def _check_lengths(users: Sequence[Hashable], lists: Sequence[Actions]) -> None:
     if len(users) != len(lists):
         raise ParameterError(
             f"there are {len(users)} users and {len(lists)} candidate lists; expected one of each per round"
@@ -159,10 +159,10 @@ def _witnesses(lists: Lists, limit: float, rng: np.random.Generator, sparsity: i
         tried = np.concatenate([tried[longest], descend(lists.upto(best + 1), tried, sparsity)])
 
 
-def _survived(least: Floats, limit: float) -> NDArray[np.int64]:
+def _survived(least: Floats, limit: float) -> Ints:
     """Return for how many rounds each direction's sum stays at most `limit`; least is (n, rounds)."""
     level = limit + ROUNDING * max(1.0, abs(limit))
-    counted: NDArray[np.int64] = (np.cumsum(least, axis=1) <= level).sum(axis=1)
+    counted: Ints = (np.cumsum(least, axis=1) <= level).sum(axis=1)
     return counted
 
 
@@ -202,7 +202,7 @@ def _settle(
 
 def one_hot_hardness(
     users: Sequence[Hashable],
-    items: Sequence[Any],
+    items: Sequence[Actions],
     eta: float,
     *,
     n_items: int,

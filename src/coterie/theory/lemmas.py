@@ -5,7 +5,7 @@ that the code itself is tested.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -178,7 +178,7 @@ def _check_world(seed: int, n_rounds: int, claims: dict[str, Claim]) -> None:
     claims["theorem"].count(regret <= theorem_1(**run, n_candidates=len(X)).total + SLACK, seed)
 
 
-def _spreads(policy: CAB, users: Iterable[Any], x: Floats) -> list[float]:
+def _spreads(policy: CAB, users: Iterable[Hashable], x: Floats) -> list[float]:
     """Return √(xᵀM⁻¹x) from the policy's own models."""
     contexts = policy.models.read([x])
     return [float(policy.models.view(user, contexts).spread[0]) for user in users]

@@ -2,13 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coterie.arrays import Floats
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
 from coterie.theory.watching import Watched
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 POINTS = 400
 
@@ -77,7 +80,7 @@ def _running(values: Floats) -> Floats:
     return np.asarray((sums[width:] - sums[:-width]) / counts, dtype=np.float64)
 
 
-def _shares(axes: Any, seen: Watched) -> None:
+def _shares(axes: "Axes", seen: Watched) -> None:
     axes.plot(*_thin(_running(seen.precision)), color=SERIES[0], label="precision")
     axes.plot(*_thin(_running(seen.recall)), color=SERIES[1], label="recall")
     axes.set_ylim(0, 1.05)
@@ -85,7 +88,7 @@ def _shares(axes: Any, seen: Watched) -> None:
     axes.legend(frameon=False)
 
 
-def _sizes(axes: Any, seen: Watched) -> None:
+def _sizes(axes: "Axes", seen: Watched) -> None:
     axes.plot(*_thin(seen.inverse_sizes), color=SERIES[0], label="Σ 1/|N|")
     end = seen.n_rounds * seen.clusters / seen.n_users
     axes.plot([0, seen.n_rounds], [0, end], "--", color=FAINT, label="T·E[m]/n")
@@ -93,7 +96,7 @@ def _sizes(axes: Any, seen: Watched) -> None:
     axes.legend(frameon=False)
 
 
-def _lost(axes: Any, seen: Watched) -> None:
+def _lost(axes: "Axes", seen: Watched) -> None:
     bounds, lost = seen.bounds(), np.cumsum(seen.regret)
     axes.plot(*_thin(lost), color=SERIES[0])
     if bounds is not None and bounds[1].total < 20 * lost[-1]:

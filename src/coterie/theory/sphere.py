@@ -15,9 +15,8 @@ from math import comb
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Bools, Floats
 
 # Numbers closer than this, relative to 1 or to the limit, count as equal.
 ROUNDING = 1e-9
@@ -38,7 +37,7 @@ class Lists(NamedTuple):
     """Candidate lists, padded to equal length."""
 
     vectors: Floats  # (rounds, candidates, n_features)
-    there: NDArray[np.bool_]  # (rounds, candidates): False where padded
+    there: Bools  # (rounds, candidates): False where padded
 
     def upto(self, rounds: int) -> "Lists":
         """Return the first rounds."""

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Bools, Floats, Ints, JsonObject
 from coterie.data import World
 from coterie.errors import ParameterError
+from coterie.models.actions import Actions
 from coterie.models.checks import check_count, check_number
 from coterie.policies import CAB
 from coterie.policies.base.parameters import Alpha, scale_at
@@ -34,9 +34,9 @@ class Watched:
     regret: Floats  # lost in each round
     precision: Floats  # the share of the estimated neighbourhood that is true
     recall: Floats  # the share of the true neighbourhood that was found
-    same: NDArray[np.bool_]  # whether N̂ = N
-    size: NDArray[np.int64]  # |N|
-    updated: NDArray[np.int64]  # users who learned
+    same: Bools  # whether N̂ = N
+    size: Ints  # |N|
+    updated: Ints  # users who learned
     clusters: float  # E[m(X)], the mean over all candidates sent
     hard: Hardness | None  # HD at 16·α(T)²/γ², if requested
     largest_loss: float
@@ -88,7 +88,7 @@ class Watched:
             regret_bound(**run, largest_loss=self.largest_loss),
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """The run in numbers, ready for JSON."""
         tail = slice(-max(1, self.n_rounds // 10), None)
         bounds = self.bounds()
@@ -185,13 +185,13 @@ def know_all(policy: CAB, users: Iterable[Hashable]) -> None:
     CAB lets only updated users be neighbours of others, so each learns once from what changes nothing: the zero
     vector, or an item that no world has.
     """
-    nothing: Any = -1 if policy.one_hot else np.zeros(policy.n_features or 0)
+    nothing: Actions = -1 if policy.one_hot else np.zeros(policy.n_features or 0)
     for user in users:
         policy.models.update(user, nothing, 0.0)
 
 
 def _hardness(
-    world: World, users: list[Any], lists: list[Any], alpha: float, gamma: float, d: int, effort: int
+    world: World, users: list[Hashable], lists: list[Actions], alpha: float, gamma: float, d: int, effort: int
 ) -> Hardness:
     if not gamma:
         return Hardness(len(users), len(users), "γ = 0", "the number of rounds")

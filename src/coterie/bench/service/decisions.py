@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from coterie.arrays import JsonObject
 from coterie.bench.measuring import Measured
 from coterie.data.files import data_folder, find_file, read_bytes
 from coterie.data.logs.rules import Config
@@ -257,7 +258,7 @@ def read_ratings(folder: Path) -> RatedMovies:
     for row in tables["movies.csv"]:
         year = re.search(r"\((\d{4})\)\s*$", row["title"])
         genres = [genre for genre in row["genres"].split("|") if genre != "(no genres listed)"]
-        features: dict[str, Any] = {"genre": genres}
+        features: JsonObject = {"genre": genres}
         if year:
             features["decade"] = f"{year[1][:3]}0s"
         movies[row["movieId"]] = Action(row["movieId"], [features])
@@ -312,7 +313,7 @@ def coffee(seed: int, n: int) -> list[GameRound]:
 def food(seed: int, n: int) -> list[GameRound]:
     """Return a world like Personalizer's quickstart: dishes with features, tastes by time of day, device and user."""
     rng = np.random.default_rng(seed)
-    dishes: dict[str, dict[str, Any]] = {
+    dishes: dict[str, JsonObject] = {
         "pasta": {"taste": "salty", "spiceLevel": "medium", "cuisine": "italian"},
         "ice cream": {"taste": "sweet", "spiceLevel": "none", "nutritionLevel": 2},
         "juice": {"taste": "sweet", "spiceLevel": "none", "nutritionLevel": 5, "drink": True},

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import msgspec
 from msgspec import Struct
 
+from coterie.arrays import JsonObject
 from coterie.data.logs.records import Rank, Reward, ShownAction, flatten, pack
 from coterie.data.logs.rules import Config
 from coterie.errors import ParameterError
@@ -124,13 +125,13 @@ def request_bytes(method: str, path: str, body: bytes, host: str, key: str | Non
     return head.encode() + body
 
 
-def action_features(k: int) -> list[dict[str, Any]]:
+def action_features(k: int) -> list[JsonObject]:
     """Return the five features of an action."""
     texts = {"genre": f"genre-{k % 7}", "tone": f"tone-{k % 3}"}
     return [{**texts, "price": k / 4, "fresh": k % 2 == 0, "size": {"pages": k}}]
 
 
-def context_features(k: int) -> list[dict[str, Any]]:
+def context_features(k: int) -> list[JsonObject]:
     """Return one of a thousand contexts of six features, other than the user."""
     place = {"country": f"country-{k % 10}", "city": f"city-{k % 50}"}
     when = {"hour": k % 24, "weekday": f"day-{k % 7}"}
@@ -143,7 +144,7 @@ CONTEXTS = 1000
 def rank_writer(plan: LoadPlan) -> Callable[[int, str], bytes]:
     """Return a function that writes the body of a rank for a user and an event."""
     native = plan.dialect == "native"
-    shown: list[dict[str, Any]] = [{"id": f"item-{k}"} for k in range(plan.actions)]
+    shown: list[JsonObject] = [{"id": f"item-{k}"} for k in range(plan.actions)]
     contexts = [""]
     if plan.features:
         shown = [{**action, "features": action_features(k)} for k, action in enumerate(shown)]

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from coterie.arrays import JsonObject
 from coterie.bench.service.loadtest import (
     SERVERS,
     LoadConnection,
@@ -93,13 +93,13 @@ async def _read_elsewhere(every: Sequence[ServerProcess], plan: LoadPlan) -> Loa
 
 def run_many(
     plan: LoadPlan, counts: Sequence[int], store: str | None, durability: str, warm: int = 0
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return a row for each number of services on one store: a new file, or an address that holds an empty store."""
     part = msgspec.structs.replace(plan, seconds=plan.seconds / (5 * len(counts) + 1))
     with servers(1, "bare") as (bare,):
         tally, (used,) = measured([bare], [bare], msgspec.structs.replace(part, rewards=0.0))
     plain = used / max(1, len(tally.latencies))
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     with tempfile.TemporaryDirectory() as folder:
         first = Path(folder) / "first.db"
         if warm:
@@ -117,7 +117,7 @@ def run_many(
     return rows
 
 
-def _row(every: list[ServerProcess], plan: LoadPlan, plain: float) -> dict[str, Any]:
+def _row(every: list[ServerProcess], plan: LoadPlan, plain: float) -> JsonObject:
     """Measure services that share a store; `plain` is a bare endpoint's processor time for a rank."""
     deciding, following = [], []
     for rewards in (0.0, 1.0):

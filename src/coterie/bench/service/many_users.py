@@ -89,7 +89,7 @@ def rows(quick: bool, on_progress: Callable[[str], None]) -> Iterator[Measured]:
         yield row(f"{what}, {users}", 1e6 * value, "µs of processor time", against, **limit)
 
 
-def measure(users: int, on_progress: Any = None) -> Figures:
+def measure(users: int, on_progress: Callable[[str], None] | None = None) -> Figures:
     """Fill a store, start from it, and measure."""
     spawn = multiprocessing.get_context("spawn")
     found: Any = None

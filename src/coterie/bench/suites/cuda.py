@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.bench.measuring import Measured, at_most, best_of, no_limit, unit_vectors
 from coterie.engines.cuda import UserBlocks
 from coterie.engines.runs import STEP, JointRounds, JointRuns
@@ -271,7 +271,7 @@ def median(times: int, work: Callable[[], Any]) -> float:
     return statistics.median(taken)
 
 
-def machine() -> dict[str, Any]:
+def machine() -> JsonObject:
     """Return what a reader needs to place the numbers: the GPU and JAX."""
     device = find_device(None)
     stats = device.memory_stats() or {}

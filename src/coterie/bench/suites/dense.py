@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie import CAB
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
@@ -79,7 +78,7 @@ def prepare(gamma: float, n_rounds: int) -> tuple[CAB, Batch]:
     return policy, random_batch(rng, rng.integers(USERS, size=n_rounds), items, CANDIDATES)
 
 
-def random_batch(rng: np.random.Generator, users: NDArray[np.int64], items: Floats, candidates: int) -> Batch:
+def random_batch(rng: np.random.Generator, users: Ints, items: Floats, candidates: int) -> Batch:
     """Return rounds with random candidates; payoffs in tenths."""
     shown = rng.integers(len(items), size=(len(users), candidates))
     payoffs = np.round(rng.uniform(0, 1, size=shown.shape), 1)

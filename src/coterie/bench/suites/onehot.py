@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coterie import CAB
+from coterie.arrays import Ints
 from coterie.bench.direct_loop import DirectLoop
 from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, peak_resident
 from coterie.bench.rounds import ClickLog, Clicks
@@ -72,7 +70,7 @@ def late(alpha: float, records: int, on_progress: Callable[[str], None]) -> Iter
     copies = iter([restart() for _ in range(3)])
     mine: list[Replay] = []
     fast = best_of(3, lambda: mine.append(replay(next(copies), *log))) / compared
-    theirs: list[NDArray[np.int64]] = []
+    theirs: list[Ints] = []
     slow = best_of(1, lambda: theirs.append(direct.replay(log, alpha, GAMMA))) / compared
     same = int((mine[0].choice == theirs[0]).sum())
     promise = at_least(100, slow / fast)

@@ -5,9 +5,9 @@ from functools import partial
 from inspect import unwrap
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie import CLUB, SCLUB, DynUCB, LinUCB, Policy, Random
+from coterie.arrays import Ints
 from coterie.bench.measuring import Measured, at_least, at_most, best_of, no_limit, one_by_one, unit_vectors
 from coterie.policies.base.batch import Batch
 
@@ -66,7 +66,7 @@ def prepare(policy: Policy, n_users: int, visits: int) -> tuple[Policy, list[Bat
     items = unit_vectors(rng, 5000, FEATURES)
     means = np.clip(unit_vectors(rng, GROUPS, FEATURES) @ items.T, -1, 1)  # (groups, items)
 
-    def rounds(users: NDArray[np.int64], candidates: int) -> Batch:
+    def rounds(users: Ints, candidates: int) -> Batch:
         shown = rng.integers(len(items), size=(len(users), candidates))
         noise = 0.1 * rng.normal(size=shown.shape)
         payoffs = np.clip(means[users % GROUPS, shown.T].T + noise, -1, 1)

@@ -2,13 +2,16 @@
 
 import json
 from contextlib import closing
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from coterie.cli.shared.options import JsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from coterie.service.log.store import Store
 
 keys = typer.Typer(name="keys", no_args_is_help=True, help="Make, list and drop the keys of a service.")
 
@@ -63,7 +66,7 @@ def drop(name: Annotated[str, typer.Argument(help="Which key.")], store: StoreOp
             raise typer.Exit(2)
 
 
-def _opened(store: str, create: bool = True) -> Any:
+def _opened(store: str, create: bool = True) -> "closing[Store]":
     from coterie.service.log.store import open_store
     from coterie.service.store_errors import InUseError
 

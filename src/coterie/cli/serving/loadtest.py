@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from rich.table import Table
 
 from coterie.cli.shared.options import JsonOption
 from coterie.errors import ParameterError
+
+if TYPE_CHECKING:
+    from coterie.bench.service.loadtest import LoadPlan
 
 MOST_WORKERS = 16
 
@@ -88,7 +91,9 @@ def loadtest(
     Console().print(table)
 
 
-def _compare(workers: str, plan: Any, store: str | None, durability: str, warm: int, as_json: bool) -> None:
+def _compare(
+    workers: str, plan: "LoadPlan", store: str | None, durability: str, warm: int, as_json: bool
+) -> None:
     """Print what numbers of services do on one store."""
     from coterie.bench.service.loadtest import check_plan
     from coterie.bench.service.many_services import run_many

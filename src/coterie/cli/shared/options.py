@@ -4,10 +4,11 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from coterie.arrays import JsonObject
 from coterie.errors import ParameterError
 
 VARIABLE = "COTERIE_DATA"  # as in `coterie.data.files`, which commands of the service do not import
@@ -36,7 +37,7 @@ TuningRunsOption = Annotated[int, typer.Option(help="Runs over which each settin
 WorkersOption = Annotated[int | None, typer.Option(help="Worker processes. [default: one per core]", min=1)]
 
 
-def read_pairs(texts: Sequence[str]) -> dict[str, Any]:
+def read_pairs(texts: Sequence[str]) -> JsonObject:
     """Return the settings of texts name=value, whose values are JSON or else plain text; the last one counts."""
     found = {}
     for text in texts:
@@ -55,9 +56,9 @@ def is_file(text: str) -> bool:
     return "=" not in text and text.endswith(".toml")
 
 
-def read_settings_given(texts: Sequence[str]) -> dict[str, Any]:
+def read_settings_given(texts: Sequence[str]) -> JsonObject:
     """Return all settings of files and of texts name=value; the last one counts."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for text in texts:
         if not is_file(text):
             found |= read_pairs([text])
@@ -69,7 +70,7 @@ def read_settings_given(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def split_settings(texts: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
+def split_settings(texts: Sequence[str]) -> tuple[Path | None, JsonObject]:
     """Return the file among the service's settings, and the settings given as name=value."""
     files = [text for text in texts if is_file(text)]
     if len(files) > 1:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from coterie.cli.shared.progress import Compiling, open_bars
 from coterie.cli.shared.tables import result_table
+from coterie.data.datasets import Dataset
 from coterie.experiments import Plan, Spec
 from coterie.experiments.report.reproduction import final_table, warnings, write_evidence
 from coterie.experiments.report.words import columns, headline, reason
@@ -26,7 +27,7 @@ IN_TERMINAL = 3  # columns of the final table: policy and results; the report ha
 
 
 def make_protocol(
-    data: Any,
+    data: Dataset,
     specs: Sequence[Spec],
     *,
     out: Path,

@@ -4,12 +4,13 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.arrays import JsonObject
 from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do
 from coterie.cli.studies.reproduce import open_place
@@ -137,7 +138,7 @@ def _leaders(line: ContestLine) -> Iterator[str]:
 
 def _plain(
     folders: Sequence[Path], lines: list[ContestLine], verdict: contest_verdict.Overall | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return everything as JSON values, with the sentences that pages show."""
     return {
         "folders": [folder.name for folder in folders],

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from coterie.arrays import JsonObject
 from coterie.cli.shared.options import JsonOption
 from coterie.cli.shared.tables import result_table
 
@@ -117,7 +118,7 @@ def evaluate(
             return
 
 
-def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]:
+def make_policies(text: str, log: "InteractionLog", seed: int) -> JsonObject:
     """Return the policies that a text names, by their specs, for the actions of a log."""
     from coterie.errors import ParameterError
     from coterie.evaluation.targets import FIXED
@@ -133,7 +134,7 @@ def make_policies(text: str, log: "InteractionLog", seed: int) -> dict[str, Any]
         view = spec.view(items)
         return make_policy(spec.name, spec.complete(view=view, n_features=n_features, seed=seed))
 
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for part in filter(None, map(str.strip, text.split(","))):
         specs = {part: part} if part in FIXED else {one.text: one for one in parse_spec(part).variants()}
         for name, spec in specs.items():

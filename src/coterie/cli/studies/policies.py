@@ -2,18 +2,18 @@
 
 import inspect
 import json
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from coterie.arrays import JsonObject
 from coterie.cli.shared.options import JsonOption
 from coterie.policies import POLICIES
 
 
 def policies(as_json: JsonOption = False) -> None:
     """List the policies with their parameters and defaults."""
-    listed: list[dict[str, Any]] = [
+    listed: list[JsonObject] = [
         {
             "name": name,
             "about": (inspect.getdoc(kind) or "").splitlines()[0],

@@ -4,16 +4,17 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from coterie.arrays import JsonObject
 from coterie.cli.shared import options
 from coterie.cli.shared.protocol import do, make_protocol
 from coterie.cli.shared.runs import EngineOption, MlflowOption, open_mlflow, open_workers
 from coterie.data import WORLDS, make_world
-from coterie.data.datasets import DATASETS, open_dataset
+from coterie.data.datasets import DATASETS, Dataset, open_dataset
 from coterie.data.files import VARIABLE
 from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
@@ -99,13 +100,13 @@ def reproduce(
 
 def open_place(
     name: str,
-    settings: dict[str, Any],
+    settings: JsonObject,
     notes: Console,
     rounds: int | None,
     *,
     unverified: bool = False,
     fall_back: bool = False,
-) -> Any:
+) -> Dataset:
     """Return a dataset, a built-in world as rounds, or a log, by its name."""
     chosen = dict(settings)
     if name in WORLDS:
@@ -116,7 +117,7 @@ def open_place(
     if name in ("kddcup", "avazu"):
         chosen["on_progress"] = lambda what: notes.print(f"{name}: {what}", highlight=False)
     try:
-        place: Any = open_dataset(name, **chosen)
+        place = open_dataset(name, **chosen)
         if unverified and isinstance(place, Dealt):
             place = replace(place, verify=False)
         _ = place.n_users  # so that errors in the files are raised now

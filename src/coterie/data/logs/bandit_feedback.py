@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.data.logs.interactions import SHARED, Interaction, InteractionLog, check_interaction
 from coterie.errors import FileError
 
@@ -79,7 +79,7 @@ def from_feedback(feedback: Mapping[str, Any], name: str) -> InteractionLog:
     return InteractionLog(name, found)
 
 
-def _named(names: Sequence[str], row: NDArray[np.float64]) -> dict[str, float]:
+def _named(names: Sequence[str], row: Floats) -> dict[str, float]:
     return {name: value for name, value in zip(names, row.tolist(), strict=True) if value}
 
 
@@ -105,7 +105,7 @@ def _users(name: str, feedback: Mapping[str, Any], n: int) -> Sequence[Hashable]
 
 def _numbers(
     name: str, feedback: Mapping[str, Any], key: str, shape: tuple[int | None, ...]
-) -> NDArray[np.float64] | None:
+) -> Floats | None:
     if feedback.get(key) is None:
         return None
     values = np.asarray(feedback[key])

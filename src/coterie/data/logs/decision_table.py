@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from coterie.arrays import JsonObject
 from coterie.data.logs.interactions import (
     DECISIONS,
     SHARED,
@@ -94,7 +95,7 @@ def as_frame(log: InteractionLog) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def _interaction(where: str, row: dict[str, Any], everything: tuple[str, ...]) -> Interaction:
+def _interaction(where: str, row: JsonObject, everything: tuple[str, ...]) -> Interaction:
     for column in ("user", *DECISIONS):
         if column in row and row[column] is None:
             raise FileError(f"{where}: {column} is missing; every decision has one")
@@ -150,5 +151,5 @@ def _named(where: str, given: Any) -> Named:
     return found
 
 
-def _pairs(named: Named) -> list[dict[str, Any]]:
+def _pairs(named: Named) -> list[JsonObject]:
     return [{"key": name, "value": value} for name, value in named.items()]

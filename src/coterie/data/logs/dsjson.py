@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from coterie.arrays import JsonObject
 from coterie.data.logs.interactions import SHARED, SLOTS, Interaction, InteractionLog, check_interaction
 from coterie.errors import ContextError, FileError
 from coterie.models.features import flatten, id_at, without
@@ -32,7 +33,7 @@ class DecisionLine(NamedTuple):
     is_own: bool  # whether our own export wrote it
     names: list[str]  # of the actions
     actions: Sequence[Mapping[str, Any]]
-    context: dict[str, Any]  # features, without the user's id
+    context: JsonObject  # features, without the user's id
 
     @property
     def chosen(self) -> int:
@@ -172,7 +173,7 @@ def _slots(decision: DecisionLine, whole: Interaction) -> list[Interaction]:
     return found
 
 
-def _public(part: Mapping[str, Any]) -> dict[str, Any]:
+def _public(part: Mapping[str, Any]) -> JsonObject:
     """Return an object without the keys that are not features."""
     return {key: value for key, value in part.items() if not key.startswith("_")}
 
@@ -189,7 +190,7 @@ def _flat(*parts: Mapping[str, Any]) -> dict[str, float]:
         raise ValueError(str(error)) from error
 
 
-def _take_user(context: dict[str, Any], keys: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+def _take_user(context: JsonObject, keys: Sequence[str]) -> tuple[Any, JsonObject]:
     """Return the user, and the context without the user's id, which is not a feature."""
     value = id_at(context, keys)
     if value is None:

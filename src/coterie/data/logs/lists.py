@@ -16,9 +16,8 @@ point and at every whole step from it. No arc is longer than a step, so no item 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.data.files import check_choice
 from coterie.data.rounds import draw_distinct
 from coterie.errors import ParameterError
@@ -26,7 +25,7 @@ from coterie.errors import ParameterError
 DRAWS = ("balanced", "uniform", "all")
 
 
-def thinned(items: Ints, n_items: int, n_candidates: int, seed: int = 0) -> NDArray[np.bool_]:
+def thinned(items: Ints, n_items: int, n_candidates: int, seed: int = 0) -> Bools:
     """Return which records to keep so that no item has more than 1/n_candidates of those kept: (records,).
 
     Records of an item that is served too often are left out at random, independent of their payoffs.

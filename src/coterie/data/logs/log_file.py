@@ -2,16 +2,15 @@
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Array, Floats, Ints
 from coterie.data.logs.interactions import DECISIONS, columns_of, is_export, open_interactions
 from coterie.errors import FileError
 from coterie.models.batches import positions
@@ -50,8 +49,10 @@ WORDS = "a log has the columns user, item (or features) and payoff"
 class LogFile(NamedTuple):
     """The records of a log, in time order."""
 
-    users: NDArray[Any]  # (records,) ids
-    items: Any  # the distinct items: ids as a list in order of appearance, or features (items, n_features)
+    users: Array  # (records,) ids
+    items: (
+        list[Hashable] | Floats
+    )  # the distinct items: ids as a list in order of appearance, or features (items, n_features)
     served: Ints  # (records,) positions in `items`
     payoffs: Floats  # (records,)
     notes: list[str]  # changes made while reading
@@ -219,7 +220,7 @@ def _with_numeric_payoffs(path: Path, table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _items(path: Path, table: pl.DataFrame) -> tuple[Any, Ints, list[str]]:
+def _items(path: Path, table: pl.DataFrame) -> tuple[list[Hashable] | Floats, Ints, list[str]]:
     """Return the items, the position of each record's item, and notes on changed features."""
     if "features" not in table.columns:
         return *positions(table["item"].to_list()), []
@@ -254,7 +255,7 @@ def _scaled(vectors: Floats) -> tuple[Floats, list[str]]:
     return vectors / longest, [note]
 
 
-def _ids(ids: pl.Series) -> NDArray[Any]:
+def _ids(ids: pl.Series) -> Array:
     """Return ids as an array; integers too large for NumPy become Python objects."""
     if ids.dtype.is_integer() and ids.dtype not in NUMPY_INTEGERS:
         return np.array(ids.to_list(), dtype=object)

@@ -3,14 +3,13 @@
 `coterie.data.logs.lists` explains the lists, and why they make replay unbiased.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Array, Floats, Ints, JsonObject
 from coterie.data.files import check_choice
 from coterie.data.logs.lists import DRAWS, draw_lists
 from coterie.data.rounds import BlockSource, Traits
@@ -24,7 +23,7 @@ BLOCK = 50_000  # records whose lists are drawn together; reading may start at a
 class LogRecords(NamedTuple):
     """Some records of a log, in time order."""
 
-    users: NDArray[Any]  # (records,) ids
+    users: Array  # (records,) ids
     items: Ints  # (records,) positions in `Logged.items`
     payoffs: Floats  # (records,)
 
@@ -35,9 +34,9 @@ class Logged(Traits, BlockSource):
     """A log with candidate lists: one round per record."""
 
     name: str
-    described: dict[str, Any]  # all parameters needed to open the same log again
+    described: JsonObject  # all parameters needed to open the same log again
     provenance: str  # "real", "real, partial" or "generated twin"
-    items: Any  # ids as a list, or features (items, n_features)
+    items: list[Hashable] | Floats  # ids as a list, or features (items, n_features)
     shares: Floats  # (items,) each item's share of the records
     n_users: int
     n_rounds: int
@@ -69,14 +68,14 @@ class Logged(Traits, BlockSource):
     @property
     def n_features(self) -> int | None:
         """How many features an item has; None if items have ids only."""
-        return None if self.one_hot else int(self.items.shape[1])
+        return self.items.shape[1] if isinstance(self.items, np.ndarray) else None
 
     @property
     def n_items(self) -> int:
         """How many items there are."""
         return len(self.shares)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> JsonObject:
         """Return all parameters needed to make the same rounds again."""
         return dict(self.described)
 
@@ -97,9 +96,7 @@ class Logged(Traits, BlockSource):
             yield block.cut(max(start - first, 0), min(n_rounds, last) - first)
 
 
-def from_arrays(
-    users: NDArray[Any], items: NDArray[Any], payoffs: NDArray[Any]
-) -> Callable[[int, int], LogRecords]:
+def from_arrays(users: Array, items: Array, payoffs: Array) -> Callable[[int, int], LogRecords]:
     """Return a function for `Logged.records` over whole arrays of any compact type."""
 
     def records(first: int, last: int) -> LogRecords:

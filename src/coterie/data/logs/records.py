@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.data.logs.rules import Config
 from coterie.errors import FileError, ParameterError
 from coterie.models.encoded import Encoded, name_of
@@ -40,7 +40,7 @@ class Configure(Struct, frozen=True, tag="configure", omit_defaults=True):
 
     at: Moment
     config: Config
-    contract: dict[str, Any] = {}  # what Personalizer's configuration has and `config` has not
+    contract: JsonObject = {}  # what Personalizer's configuration has and `config` has not
     salt: Annotated[str, Meta(pattern="^[0-9a-f-]{0,64}$")] = ""  # of the trial from here on, if there is one
     # What draws are made with. Whoever knows it can choose an action by the choice of an event's id, so it is in the
     # log only; `public` leaves it out of exports.

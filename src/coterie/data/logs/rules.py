@@ -1,8 +1,10 @@
 """The rules of a service's loop, as its log has them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+
+from coterie.arrays import JsonObject
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Payoff = Annotated[float, Meta(ge=-1, le=1)]
@@ -16,7 +18,7 @@ class Challenger(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"
 
     policy: str
     share: Share
-    parameters: dict[str, Any] = {}
+    parameters: JsonObject = {}
 
 
 class Cap(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -57,7 +59,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """What decisions and learning depend on. A change of it is a record in the log."""
 
     policy: str = "hierarchical"
-    parameters: dict[str, Any] = {}  # for the policy's constructor, besides the kind of context
+    parameters: JsonObject = {}  # for the policy's constructor, besides the kind of context
     dimensions: Annotated[int, Meta(ge=2, le=1024)] = 32  # of the vectors that features are hashed into
     exploration: Share = 0.01  # the share of decisions with a uniform choice; 0 always shows the best
     # How the other decisions are made. policy: by the policy's own probabilities; epsilon: the best is shown.

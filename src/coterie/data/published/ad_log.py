@@ -3,21 +3,25 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coterie.arrays import JsonObject
 from coterie.data.logs.lists import thinned
 from coterie.data.logs.logged import Logged, from_arrays
 from coterie.data.published.catalogue import source
 from coterie.data.published.large_files import kept_selection, select
 
+if TYPE_CHECKING:
+    import polars as pl
+
 
 def ad_log(
     name: str,
     path: Path,
-    frames: Callable[[], Iterator[Any]],
-    chosen: dict[str, Any],
+    frames: Callable[[], Iterator["pl.DataFrame"]],
+    chosen: JsonObject,
     *,
     is_whole: bool,
     n_candidates: int = 20,

@@ -7,7 +7,8 @@ usually read as the ad, but has fewer values than the paper has ads; so an ad he
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from coterie.data.files import check_choice, data_folder, find_needed, need
 from coterie.data.logs.logged import Logged
@@ -15,6 +16,9 @@ from coterie.data.published.ad_log import ad_log
 from coterie.data.published.catalogue import source
 from coterie.data.published.large_files import Layout, first_line, pieces
 from coterie.errors import FileError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 NO_DEVICE = "a99f214a"
 ADS = {"C14 in a place": ("C14", "site_id", "app_id"), "C14": ("C14",)}
@@ -46,7 +50,7 @@ def avazu(
     return ad_log("avazu", path, frames, chosen, is_whole="sample" not in path.name, **settings)
 
 
-def _frames(path: Any, layout: Layout, ad: tuple[str, ...]) -> Iterator[Any]:
+def _frames(path: Path, layout: Layout, ad: tuple[str, ...]) -> Iterator["pl.DataFrame"]:
     pl = need("polars", "reading logs")
     columns = {"click": "number", "device_id": "text", "device_ip": "text", "device_model": "text"}
     columns |= dict.fromkeys(ad, "text")

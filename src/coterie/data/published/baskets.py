@@ -8,17 +8,20 @@ of the class and the logarithm of the mean price.
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
-from coterie.arrays import Ints
+from coterie.arrays import Floats, Ints
 from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known
 from coterie.data.published.dealt import Dealt, within_norm_one
 from coterie.errors import FileError
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
+
+if TYPE_CHECKING:
+    import polars as pl
 
 COLUMNS = ("TRANSACTION_DT", "CUSTOMER_ID", "PRODUCT_SUBCLASS", "PRODUCT_ID", "AMOUNT", "SALES_PRICE")
 
@@ -100,7 +103,7 @@ class Baskets(Dealt):
         return Visits(baskets["customer"].to_numpy(), starts, bought, products, sha256(content)[:16])
 
 
-def _features(listed: Any) -> Any:
+def _features(listed: "pl.DataFrame") -> Floats:
     """Return indicators of the classes and the standardised logarithm of the price; the longest row has norm 1."""
     kinds, which = np.unique(listed["kind"].to_numpy().astype(str), return_inverse=True)
     price = np.log(np.maximum(listed["price"].to_numpy(), 1))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from coterie.arrays import Floats, JsonObject
 from coterie.data.files import check_fingerprint, data_folder
 from coterie.data.rounds import STEP, BlockSource, Traits
 from coterie.errors import ParameterError
@@ -38,6 +39,11 @@ class Dealt(Traits, BlockSource):
     def __post_init__(self) -> None:
         for name, least in self.counts.items():
             check_count(name, getattr(self, name), least=least)
+
+    @property
+    @abstractmethod
+    def n_candidates(self) -> int:
+        """How many candidates a round has."""
 
     @abstractmethod
     def read(self, folder: Path) -> Any:
@@ -84,7 +90,7 @@ class Dealt(Traits, BlockSource):
         """How many features an item has."""
         return int(self.content.items.n_features)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> JsonObject:
         """Return all parameters needed to make the same rounds again, without the folder of the files."""
         chosen = {name: getattr(self, name) for name in (*self.settings, "verify")}
         return {"kind": self.name, **chosen, "fingerprint": self.content.fingerprint}
@@ -113,6 +119,6 @@ def _deal(data: Dealt, seed: int) -> Batch:
     return data.deal(np.random.default_rng([seed, data.stream]))
 
 
-def within_norm_one(vectors: Any) -> Any:
+def within_norm_one(vectors: Floats) -> Floats:
     """Divide vectors by the largest norm; rounded, so that another machine's last bits change no choice."""
-    return np.round(vectors / (np.linalg.norm(vectors, axis=-1).max() or 1), 9)
+    return np.asarray(np.round(vectors / (np.linalg.norm(vectors, axis=-1).max() or 1), 9))

@@ -7,7 +7,8 @@ means unknown, and is left out. `docs/reproduce.md` says how users and ads are c
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from coterie.data.files import data_folder, find_needed, need
 from coterie.data.logs.logged import Logged
@@ -15,6 +16,9 @@ from coterie.data.published.ad_log import ad_log
 from coterie.data.published.catalogue import source
 from coterie.data.published.large_files import Layout, first_line, pieces
 from coterie.errors import FileError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 COLUMNS = (
     "click", "impression", "url_hash", "ad_id", "advertiser_id", "depth", "position",
@@ -52,7 +56,7 @@ def kddcup(
     return ad_log("kddcup", path, partial(_frames, path, layout), chosen, is_whole=is_whole, **settings)
 
 
-def _frames(path: Any, layout: Layout) -> Iterator[Any]:
+def _frames(path: Path, layout: Layout) -> Iterator["pl.DataFrame"]:
     pl = need("polars", "reading logs")
     columns = {"click": "number", "ad_id": "number", "user_id": "number"}
     for frame in pieces(path, layout, columns):

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Ints
+from coterie.arrays import Floats, Ints
 from coterie.data.files import check_choice
 from coterie.data.published.dealt import Dealt
 from coterie.data.published.tags import Tagging, features
@@ -147,7 +146,7 @@ def _grow(first: Ints, one: Ints) -> tuple[Ints, Ints, Ints]:
     return items[np.argsort(when)], size, rank[which[len(first) :]]
 
 
-def _labels(ready: Prepared, user: Ints, candidates: Ints) -> NDArray[np.float64]:
+def _labels(ready: Prepared, user: Ints, candidates: Ints) -> Floats:
     """Return 1 where the round's user likes the candidate, else 0."""
     n_items = len(ready.items)
     of_user = np.repeat(np.arange(len(ready.user_ids)), np.diff(ready.starts))

@@ -9,14 +9,18 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.arrays import JsonObject
 from coterie.data.files import cache_folder, need
 from coterie.errors import FileError
 from coterie.models.files import written_whole
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PIECE = 32 * 2**20  # bytes read at a time
 DAMAGED = "the file is damaged, fetch it again"
@@ -48,7 +52,9 @@ def first_line(path: Path) -> str:
         return next(_lines(path, file, 1 << 16), b"").partition(b"\n")[0].decode("latin-1").rstrip("\r")
 
 
-def pieces(path: Path, layout: Layout, columns: dict[str, str], size: int = PIECE) -> Iterator[Any]:
+def pieces(
+    path: Path, layout: Layout, columns: dict[str, str], size: int = PIECE
+) -> Iterator["pl.DataFrame"]:
     """Yield some columns as Polars frames, a few hundred thousand records at a time.
 
     `columns` maps names to "number" or "text". The file is never read as a whole.
@@ -60,7 +66,7 @@ def pieces(path: Path, layout: Layout, columns: dict[str, str], size: int = PIEC
             read += piece.count(b"\n")
 
 
-def parse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> Any:
+def parse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[str, str]) -> "pl.DataFrame":
     """Return some columns of a piece of a file, which begins in line `first`, as a Polars frame."""
     pl = need("polars", "reading data files")
     types = {"number": pl.Int64, "text": pl.String}
@@ -78,7 +84,7 @@ def parse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[st
         frame = None
     if frame is None or any(frame.null_count().row(0)):
         refuse(path, piece, first, layout, columns)
-    return frame
+    return frame  # type: ignore[no-any-return]
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -125,7 +131,10 @@ def refuse(path: Path, piece: bytes, first: int, layout: Layout, columns: dict[s
 
 
 def select(
-    frames: Callable[[], Iterator[Any]], n_users: int, n_items: int, on_progress: Callable[[str], None]
+    frames: Callable[[], Iterator["pl.DataFrame"]],
+    n_users: int,
+    n_items: int,
+    on_progress: Callable[[str], None],
 ) -> Selection:
     """Select the `n_items` most served ads, then the `n_users` users with the most records of those ads.
 
@@ -177,7 +186,7 @@ def _numbered(pl: Any, values: Any, column: str) -> Any:
     return values.sort().to_frame(column).with_row_index(f"{column}_row")
 
 
-def kept_selection(path: Path, settings: dict[str, Any], make: Callable[[], Selection]) -> Selection:
+def kept_selection(path: Path, settings: JsonObject, make: Callable[[], Selection]) -> Selection:
     """Return the cached selection for the same file and settings, or make and cache it."""
     stat = path.stat()
     key = json.dumps([FORMAT, path.name, stat.st_size, stat.st_mtime_ns, settings], sort_keys=True)

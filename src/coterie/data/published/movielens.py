@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Array, Floats, Ints
 from coterie.data.files import need, sha256
 from coterie.data.published.catalogue import read_known
 from coterie.data.published.dealt import Dealt
@@ -22,6 +22,9 @@ from coterie.data.rounds import draw_distinct
 from coterie.errors import FileError, ParameterError
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
+
+if TYPE_CHECKING:
+    import polars as pl
 
 LIKED = 4.0  # stars, at least
 NO_GENRES = "(no genres listed)"
@@ -134,14 +137,14 @@ def read_small(folder: Path, verify: bool) -> Ratings:
     )
 
 
-def ratings_of(users: Ints, rated: Ints, payoffs: Floats, movies: Candidates, hashes: str) -> Ratings:
+def ratings_of(users: Ints, rated: Ints, payoffs: Array, movies: Candidates, hashes: str) -> Ratings:
     """Return ratings that are sorted by user, with the positions of the movies."""
     user_ids, first = np.unique(users, return_index=True)
     starts = np.append(first, len(users)).astype(np.int64)
     return Ratings(user_ids, starts, rated, payoffs.astype(np.float64), movies, sha256(hashes.encode())[:16])
 
 
-def _read(name: str, folder: Path, verify: bool, columns: dict[str, Any]) -> tuple[Any, str]:
+def _read(name: str, folder: Path, verify: bool, columns: dict[str, Any]) -> tuple["pl.DataFrame", str]:
     """Return some columns of a file, as a Polars frame, and the hash of its content."""
     pl = need("polars", "reading data files")
     path, content = read_known("movielens", name, folder, verify)

@@ -10,7 +10,7 @@ import io
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from coterie.data.published.dealt import Dealt
 from coterie.data.published.movielens import LIKED, MovieLens, Ratings, features, ratings_of
 from coterie.models.batches import Batch
 from coterie.models.candidates import Candidates
+
+if TYPE_CHECKING:
+    import polars as pl
 
 N_SINGULAR = 9  # singular vectors, with a constant beside them
 WIDTH = 0.5  # of the normal density that makes a context of features
@@ -39,7 +42,7 @@ def read(folder: Path, verify: bool) -> Ratings:
     return ratings_of(users, rated, stars >= LIKED, Candidates.trusted(ids.tolist(), vectors), hashes)
 
 
-def _tables(folder: Path, verify: bool) -> tuple[Any, Any, str]:
+def _tables(folder: Path, verify: bool) -> tuple["pl.DataFrame", "pl.DataFrame", str]:
     """Return the ratings and the movies as Polars frames, and the hashes of both files."""
     pl = need("polars", "reading data files")
     found, hashes = [], ""

@@ -6,10 +6,11 @@ on the page are three records. Saito et al., arXiv:2008.07146.
 """
 
 import os
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.data.files import (
     check_choice,
     check_fingerprint,
@@ -73,7 +74,7 @@ def open_bandit(
     )
 
 
-def _check_uniform(path: Any, propensity: Any, n_items: int) -> None:
+def _check_uniform(path: Path, propensity: Floats, n_items: int) -> None:
     odd = np.flatnonzero(np.abs(propensity - 1 / n_items) > 1e-9)
     if len(odd):
         raise FileError(

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from coterie.arrays import Array, JsonObject
 from coterie.errors import FileError
 
 OPENERS = {b"\x1f\x8b": gzip.decompress, b"BZ": bz2.decompress, b"\xfd7": lzma.decompress}
 NUMBERS = {10: ">i4", 13: ">i4", 14: ">f8"}  # by type: logical, integer, double
 
 
-def read_r(content: bytes, path: Path) -> dict[str, Any]:
+def read_r(content: bytes, path: Path) -> JsonObject:
     """Return the values of the file at `path` by name. A list with names is a dict; other vectors are arrays.
 
     A vector with dimensions keeps R's order of columns: (rows, columns). A factor is an array of its codes.
@@ -40,7 +41,7 @@ class _Reader:
     def __init__(self, raw: bytes) -> None:
         self.raw, self.at, self.symbols = raw, 7, list[Any]()
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> JsonObject:
         """Return what the file holds: one list of pairs."""
         version = self.numbers(">i4", 3)[0]
         if version == 3:
@@ -53,7 +54,7 @@ class _Reader:
         self.at += n
         return self.raw[self.at - n : self.at]
 
-    def numbers(self, kind: str, n: int) -> Any:
+    def numbers(self, kind: str, n: int) -> Array:
         return np.frombuffer(self.take(n * int(kind[-1])), dtype=kind).astype(kind[1:])
 
     def item(self) -> Any:

@@ -12,14 +12,14 @@ from typing import Any, final
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Floats, Ints, JsonObject
 from coterie.data.logs.logged import BLOCK, Logged, LogRecords
 from coterie.data.worlds.world import check_number
 from coterie.errors import ParameterError
 from coterie.models.checks import check_count
 
 # The number of records is chosen so that replay keeps about the paper's number: one in `n_candidates`.
-TWINS: dict[str, dict[str, Any]] = {
+TWINS: dict[str, JsonObject] = {
     "tuenti": {"n_users": 14_612, "n_items": 105, "n_candidates": 15, "n_records": 15_000_000},
     "kddcup-twin": {"n_users": 10_333, "n_items": 6_780, "n_records": 2_000_000},
     "avazu-twin": {"n_users": 48_723, "n_items": 5_099, "n_records": 22_000_000, "mean_ctr": 0.17},

@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.data.worlds.world import FamilyWorld
 from coterie.errors import ContextError, ParameterError
 from coterie.models.actions import Actions
@@ -111,7 +110,7 @@ class DenseWorld(FamilyWorld):
         """Undo the rotation: (candidates, n_features)."""
         return self._rows(contexts) @ self._rotation
 
-    def _families(self, plain: Floats) -> NDArray[np.int64]:
+    def _families(self, plain: Floats) -> Ints:
         """Return the family of each context, the one whose axes it uses: (candidates,)."""
         blocks = plain[:, : self._n_axes].reshape(-1, self.n_families, self.clusters_per_family)
         used = np.abs(blocks).max(axis=2) > MARGIN  # (candidates, n_families)
@@ -121,7 +120,7 @@ class DenseWorld(FamilyWorld):
                 f"context {k} belongs to {used[k].sum()} families, expected one; "
                 "use only contexts that this world generated"
             )
-        families: NDArray[np.int64] = np.argmax(used, axis=1)
+        families: Ints = np.argmax(used, axis=1)
         return families
 
     def candidates(self, rng: np.random.Generator) -> Floats:

@@ -1,13 +1,13 @@
 """The users of a world: who is present, who visits next, and each user's cluster per family of items."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, TypeGuard, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats, Ints
 from coterie.errors import UserError
 
 POPULARITIES = ("even", "zipf")  # all users equally often; or the k-th user in proportion to 1/k
@@ -42,10 +42,10 @@ class WorldUsers:
     drift: float = 0.0
 
     @cached_property
-    def _generations(self) -> dict[int, NDArray[np.int64]]:
+    def _generations(self) -> dict[int, Ints]:
         return {}
 
-    def clusters(self, user: Any) -> NDArray[np.int64]:
+    def clusters(self, user: Hashable) -> Ints:
         """Return the user's initial cluster in each family: (n_families,)."""
         if not (is_whole(user) and user >= 0):
             raise UserError(f"user is {user!r}, this world's users are the integers 0, 1, 2, …")
@@ -55,7 +55,7 @@ class WorldUsers:
             table = self._generations[generation] = self._assign(generation)
         return table[:, place]
 
-    def _assign(self, generation: int) -> NDArray[np.int64]:
+    def _assign(self, generation: int) -> Ints:
         """Assign `n_users` users to clusters of equal size (to within one), independently for each family."""
         rng = np.random.default_rng([self.seed, 1, generation])
         order = np.tile(np.arange(self.n_users), (self.n_families, 1))
@@ -89,12 +89,12 @@ class WorldUsers:
             yield Visit(slots[slot], joined, left, tastes[slot])
 
 
-def _draw_slot(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int:
+def _draw_slot(cumulative: Floats, rng: np.random.Generator) -> int:
     """Draw a slot, given the cumulative sum of the slots' weights."""
     slot = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
     return min(slot, len(cumulative) - 1)  # by rounding, the product may equal the last sum
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Return whether `value` is a Python or NumPy integer."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,8 +1,9 @@
 """Synthetic worlds: the built-in ones by name, and any other from its parameters."""
 
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from coterie.arrays import JsonObject
 from coterie.data.worlds.dense_world import DenseWorld
 from coterie.data.worlds.one_hot_world import OneHotWorld
 from coterie.data.worlds.sparse_world import SparseWorld
@@ -16,7 +17,7 @@ KINDS: dict[str, type[OneHotWorld] | type[DenseWorld] | type[SparseWorld]] = {
 }
 
 
-def make_world(parameters: dict[str, Any]) -> World:
+def make_world(parameters: JsonObject) -> World:
     """Make the world that `World.parameters` describes; parameters left out take their defaults.
 
     >>> make_world({"kind": "one-hot", "n_items": 12}).n_clusters(0)
@@ -39,7 +40,7 @@ class Recipe(NamedTuple):
     """A built-in world: a one-line description and its parameters. Call it with a seed to make the world."""
 
     about: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
 
     def __call__(self, seed: int = 0) -> World:
         return make_world({**self.parameters, "seed": seed})

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.data.rounds import BlockSource, Round, Traits, batches_of
 from coterie.data.worlds.population import POPULARITIES, WorldUsers
 from coterie.errors import ContextError, ParameterError
@@ -51,7 +51,7 @@ class World(Traits, BlockSource):
     def n_features(self) -> int | None:
         """The length of a context; None if contexts are item ids."""
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> JsonObject:
         """Return the parameters from which `make_world` makes this world again, ready for JSON."""
         # `drift` is newer than the saved runs: without drift it is left out, so that they still match.
         return {"kind": self.kind, **{k: v for k, v in asdict(self).items() if k != "drift" or v}}
@@ -75,7 +75,7 @@ class World(Traits, BlockSource):
         """Return which family of items the context belongs to."""
 
     @abstractmethod
-    def candidates(self, rng: np.random.Generator) -> Any:
+    def candidates(self, rng: np.random.Generator) -> Actions:
         """Draw the candidates of one round, in random order."""
 
     @abstractmethod

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, final
 
+from coterie.arrays import JsonObject
 from coterie.data.rounds import BlockSource, Traits
 from coterie.data.worlds.world import World
 from coterie.models.batches import Batch
@@ -37,7 +38,7 @@ class Stage(Traits, BlockSource):
         """How many items there are; None if items are new in every round."""
         return self.parameters().get("n_items")
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> JsonObject:
         """Return the world's parameters, which are enough to make the same rounds again."""
         return self.world.parameters()
 
@@ -54,7 +55,7 @@ class Rest(BlockSource):
     of: Any
     first: int
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> JsonObject:
         """Return all parameters needed to make the same rounds again."""
         return {"kind": "part", "first": self.first, "of": self.of.parameters()}
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import StrMethodFormatter
-from numpy.typing import NDArray
 
+from coterie.arrays import Bools, Floats, Ints
 from coterie.experiments.study.compare import Comparison
 from coterie.experiments.study.paper_figures import DASHES, PLAIN, STYLE
 from coterie.report.page import FAINT, GRID, INK, SERIES, VARIABLES, as_svg
@@ -69,7 +69,7 @@ def write_curves(comparison: Comparison, path: str | os.PathLike[str]) -> FilePa
     return path
 
 
-def _zoom(axes: Axes, means: list[NDArray[np.float64]]) -> None:
+def _zoom(axes: Axes, means: list[Floats]) -> None:
     """Show the range after the first tenth of the curves; averages of a few records vary too much."""
     later = np.concatenate([mean[len(mean) // 10 :] for mean in means])
     if len(later):
@@ -108,9 +108,7 @@ def neighbourhood_figures(picture: pl.DataFrame, title: str) -> list[tuple[str, 
     return drawn
 
 
-def _matrix(
-    near: NDArray[np.bool_], right: NDArray[np.bool_], families: NDArray[np.int64], caption: str
-) -> str:
+def _matrix(near: Bools, right: Bools, families: Ints, caption: str) -> str:
     """Draw a square per user and item: full if correctly `near`, pale if wrongly, empty if not near."""
     n_users, n_items = near.shape
     left = np.arange(n_items) + 0.9 * np.cumsum(np.diff(families, prepend=families[:1]) != 0)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Array, Bools, Floats, Ints
 from coterie.errors import ContextError, ParameterError, PayoffError, UserError
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import distinct
@@ -34,11 +34,11 @@ PAUSE = 0.2
 class Replay:
     """The outcome of each record; all arrays are (records,)."""
 
-    choice: NDArray[np.int64]  # the position picked
-    kept: NDArray[np.bool_]  # whether it was the served one, so that the record counts
-    payoffs: NDArray[np.float64]  # the payoff of the served item
+    choice: Ints  # the position picked
+    kept: Bools  # whether it was the served one, so that the record counts
+    payoffs: Floats  # the payoff of the served item
 
-    def curve(self) -> NDArray[np.float64]:
+    def curve(self) -> Floats:
         """Return the click-through curve: the mean payoff of the first 1, 2, … records that count."""
         paid = self.payoffs[self.kept]
         return np.cumsum(paid) / np.arange(1, len(paid) + 1)
@@ -113,9 +113,7 @@ def _read_users(users: Any) -> Any:
     return users
 
 
-def _read_log(
-    records: int, candidates: Any, served: Any, payoffs: Any
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
+def _read_log(records: int, candidates: Any, served: Any, payoffs: Any) -> tuple[Array, Ints, Floats]:
     """Return the arrays of a log, checked. Candidates keep their type: a log may be large."""
     lists = _array("candidates", candidates)
     if lists.ndim != 2 or len(lists) != records or lists.shape[1] == 0:
@@ -143,7 +141,7 @@ def _read_log(
     return lists, places.astype(np.int64, copy=False), paid.astype(np.float64, copy=False)
 
 
-def _array(name: str, values: Any) -> NDArray[Any]:
+def _array(name: str, values: Any) -> Array:
     try:
         return np.asarray(values)
     except ValueError as error:

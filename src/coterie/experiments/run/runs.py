@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 import coterie
+from coterie.arrays import JsonObject
 from coterie.data.datasets import Source
 from coterie.data.rounds import Round, rounds_of
 from coterie.errors import ParameterError
@@ -37,8 +38,8 @@ class Run:
 
     label: str  # the policy as the user wrote it
     policy: str  # its name in KINDS of `specs`
-    parameters: dict[str, Any]  # all of its constructor's parameters
-    world: dict[str, Any]  # `make_world` makes the world from these
+    parameters: JsonObject  # all of its constructor's parameters
+    world: JsonObject  # `make_world` makes the world from these
     seed: int  # of the rounds
     n_rounds: int
     items: str = "features"  # which part of items the policy sees: one of VIEWS
@@ -89,14 +90,14 @@ class Run:
         """Make the world again."""
         return make_world(self.world)
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> JsonObject:
         """Return the run and the code that runs it, as JSON values."""
         made_with = {"coterie": coterie.__version__, "code": _code(), "numpy": np.__version__}
         header = {"format": FORMAT, "made_with": made_with, **asdict(self)}
         return dict(json.loads(json.dumps(header)))
 
     @classmethod
-    def from_header(cls, header: dict[str, Any]) -> "Run":
+    def from_header(cls, header: JsonObject) -> "Run":
         """Return the run that a trace's header describes."""
         return cls(**{key: header[key] for key in cls.__dataclass_fields__ if key in header})
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, ClassVar, final
 
+from coterie.arrays import JsonObject
 from coterie.errors import ParameterError
 from coterie.models.candidates import VIEWS
 from coterie.policies import POLICIES, Policy
@@ -57,9 +58,9 @@ def _imported(text: Any) -> Any:
 
 
 # What a spec may name: our policies, and the user's own.
-KINDS: dict[str, Any] = {**POLICIES, OWN: Own}
+KINDS: JsonObject = {**POLICIES, OWN: Own}
 # The paper's names for one class with one parameter set.
-NICKNAMES: dict[str, tuple[str, dict[str, Any]]] = {
+NICKNAMES: dict[str, tuple[str, JsonObject]] = {
     "linucb-single": ("linucb", {"shared": True}),
     "linucb-multiple": ("linucb", {"shared": False}),
 }
@@ -82,7 +83,7 @@ class Spec:
 
     text: str
     name: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
     items: str | None = None  # the part of items that the policy sees, if the spec sets it
     stands_for: str = ""  # the spec of which this is the best setting in hindsight
 
@@ -141,10 +142,10 @@ class Spec:
             )
         return self.items
 
-    def complete(self, *, view: str, n_features: int | None, seed: int) -> dict[str, Any]:
+    def complete(self, *, view: str, n_features: int | None, seed: int) -> JsonObject:
         """Return every parameter of the policy's constructor, for one world and one run."""
         accepted = defaults(self.name)
-        given: dict[str, Any] = {"seed": seed}
+        given: JsonObject = {"seed": seed}
         if view in ("features", "both", "units"):
             given["n_features"] = n_features
         if view in ("ids", "both"):
@@ -152,7 +153,7 @@ class Spec:
         return accepted | {key: value for key, value in given.items() if key in accepted} | self.parameters
 
 
-def make_policy(name: str, parameters: dict[str, Any]) -> Policy:
+def make_policy(name: str, parameters: JsonObject) -> Policy:
     """Make a policy from its name in `KINDS` and its constructor's parameters."""
     try:
         return KINDS[name](**parameters)  # type: ignore[no-any-return]
@@ -186,7 +187,7 @@ def parse_spec(text: str) -> Spec:
     text = ":".join([name, *settings])
     name, parameters = NICKNAMES.get(name, (name, {}))
     choices = sorted({*defaults(name), ITEMS} - set(GIVEN) - set(parameters))
-    chosen: dict[str, Any] = {}
+    chosen: JsonObject = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         key = next((name for name in choices if name.lower() == key.strip().lower()), key)
@@ -219,7 +220,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def defaults(name: str) -> dict[str, Any]:
+def defaults(name: str) -> JsonObject:
     """Return the constructor's parameters with their defaults (None without one), except those not saved."""
     policy = KINDS[name]
     found = [p for p in inspect.signature(policy).parameters.values() if p.name not in policy.not_saved]

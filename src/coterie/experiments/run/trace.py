@@ -7,12 +7,12 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coterie.arrays import JsonObject
 from coterie.errors import FileError
 from coterie.experiments.run.runs import FORMAT
 from coterie.models.files import written_whole
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 )
 
 
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_header(path: str | os.PathLike[str]) -> JsonObject:
     """Return the header of the trace at `path`."""
     try:
         metadata = pq.read_metadata(Path(path)).metadata or {}
@@ -55,7 +55,7 @@ def read_trace(path: str | os.PathLike[str], columns: list[str] | None = None) -
     return pl.read_parquet(Path(path), columns=columns, hive_partitioning=False)
 
 
-def write_trace(path: Path, tables: Iterable[pa.Table], header: dict[str, Any]) -> None:
+def write_trace(path: Path, tables: Iterable[pa.Table], header: JsonObject) -> None:
     """Write a trace atomically; each table becomes one row group."""
     schema = SCHEMA.with_metadata({KEY: json.dumps(header).encode()})
     with written_whole(path) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:

@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from coterie import data
+from coterie.arrays import JsonObject
 from coterie.data.datasets import DATASETS, Source, open_dataset
 from coterie.data.logs.log import open_log
 from coterie.data.logs.log_file import READERS
@@ -29,7 +29,7 @@ def open_world(text: str) -> Source:
     )
 
 
-def make_world(parameters: dict[str, Any]) -> Source:
+def make_world(parameters: JsonObject) -> Source:
     """Make the world that these parameters describe."""
     kind, settings = parameters.get("kind"), {k: v for k, v in parameters.items() if k != "kind"}
     if kind == "log":
@@ -41,12 +41,12 @@ def make_world(parameters: dict[str, Any]) -> Source:
     return data.make_world(parameters)
 
 
-def whole_of(parameters: dict[str, Any]) -> dict[str, Any]:
+def whole_of(parameters: JsonObject) -> JsonObject:
     """Return the parameters of a part's dataset; other parameters are returned unchanged."""
     return whole_of(parameters["of"]) if parameters.get("kind") == "part" else parameters
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _described(path: Path) -> JsonObject:
     try:
         return dict(json.loads(path.read_text()))
     except FileNotFoundError:

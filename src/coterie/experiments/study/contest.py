@@ -12,8 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from coterie.arrays import JsonObject
 from coterie.data import WORLDS
 from coterie.errors import FileError, ParameterError
 from coterie.experiments.run.runs import FRIENDS
@@ -77,7 +78,7 @@ def read_contest(folders: Sequence[Path]) -> list[ContestLine]:
     """Return the lines of the table, from the `numbers.json` of each folder."""
     if not folders:
         raise ParameterError("no folder is named; give folders with a numbers.json, such as results/lastfm")
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, JsonObject] = {}
     for folder in folders:
         found = _read(folder)
         comparison = found["comparison"]
@@ -91,12 +92,12 @@ def read_contest(folders: Sequence[Path]) -> list[ContestLine]:
         group["not_played"] |= found.get("not_played", {})
     order = [*TITLES, *WORLDS]
 
-    def place(group: dict[str, Any]) -> tuple[int, int]:
+    def place(group: JsonObject) -> tuple[int, int]:
         name = group["numbers"]["dataset"]
         known = order.index(name) if name in order else len(order)
         return known, -group["numbers"]["statistics"]["rounds"]  # else as named
 
-    first: dict[str, dict[str, Any]] = {}
+    first: dict[str, JsonObject] = {}
     lines = []
     for group in sorted(groups.values(), key=place):
         numbers = group["numbers"]
@@ -104,7 +105,7 @@ def read_contest(folders: Sequence[Path]) -> list[ContestLine]:
     return lines
 
 
-def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
+def _apart(numbers: JsonObject, other: JsonObject) -> str:
     """Return how a dataset's rounds differ from those of its first line, as a suffix of its title."""
     mine, theirs = (whole_of(one["comparison"]["world_parameters"]) for one in (numbers, other))
     parts = [f"{key}={value}" for key, value in mine.items() if theirs.get(key) != value]
@@ -115,10 +116,10 @@ def _apart(numbers: dict[str, Any], other: dict[str, Any]) -> str:
     return "".join(f", {part}" for part in parts)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> JsonObject:
     path = folder / "numbers.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: JsonObject = json.loads(path.read_text(encoding="utf-8"))
         _ = found["dataset"], found["statistics"]["rounds"], found["comparison"]["policies"]
     except FileNotFoundError:
         raise FileError(
@@ -129,7 +130,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], ContestScore]:
+def _scores(comparison: JsonObject) -> dict[tuple[str, str], ContestScore]:
     """Return the best of each policy's settings in a folder, by name and view of items."""
     is_log = comparison["measure"] == "ctr"
     found: dict[tuple[str, str], ContestScore] = {}
@@ -155,7 +156,7 @@ def _scores(comparison: dict[str, Any]) -> dict[tuple[str, str], ContestScore]:
     return found
 
 
-def _by_run(policy: dict[str, Any], blind: dict[str, Any] | None) -> list[float]:
+def _by_run(policy: JsonObject, blind: JsonObject | None) -> list[float]:
     """Return a policy's result in each run; empty for files without runs."""
     if blind is None:
         return [run["ctr"] for run in policy.get("runs", ()) if run["ctr"] is not None]
@@ -163,7 +164,7 @@ def _by_run(policy: dict[str, Any], blind: dict[str, Any] | None) -> list[float]
     return [own["regret"] / other["regret"] for own, other in both]
 
 
-def _lines(group: dict[str, Any], apart: str) -> list[ContestLine]:
+def _lines(group: JsonObject, apart: str) -> list[ContestLine]:
     """Return a dataset's line; more if who takes ids, too, also played on features only, or somebody with friends."""
     numbers, scores = group["numbers"], group["scores"]
     comparison = numbers["comparison"]

@@ -8,6 +8,7 @@ the best of its five settings in hindsight.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from coterie.data.datasets import Source
 from coterie.errors import CoterieError
 from coterie.experiments.run.runs import FRIENDS, Run
 from coterie.experiments.run.specs import Spec, defaults, parse_spec
@@ -96,7 +97,7 @@ def why_not_played(dataset: str) -> dict[str, str]:
 
 
 def players(
-    specs: Sequence[Spec], place: Any, too_slow: Sequence[str] = (), seed: int = 0
+    specs: Sequence[Spec], place: Source, too_slow: Sequence[str] = (), seed: int = 0
 ) -> tuple[list[Spec], dict[str, str]]:
     """Return those who can play these data, and for the others why not, by name.
 
@@ -122,7 +123,7 @@ def players(
     return able, why_not
 
 
-def why_unable(spec: Spec, place: Any, seed: int) -> str | None:
+def why_unable(spec: Spec, place: Source, seed: int) -> str | None:
     """Return why a policy cannot play these data, such as that it needs a graph; None if it can."""
     try:
         Run.of(spec, place, seed, 1).make_policy()

@@ -4,30 +4,31 @@ Each user gets the regularised least-squares model of the reported rounds: (I + 
 section 5 takes the pairs (x, y) with y = 1; the caption of Figure 3 takes all pairs of the user's rounds.
 """
 
-from typing import Any
+from collections.abc import Hashable
 
 import numpy as np
 import polars as pl
 
 from coterie.arrays import Floats
+from coterie.data.datasets import Source
 from coterie.errors import ParameterError
 from coterie.models.candidates import project
 
 SAMPLES = ("liked", "all")
 
 
-def user_distances(data: Any, n_rounds: int, seed: int, samples: str = "liked") -> pl.DataFrame:
+def user_distances(data: Source, n_rounds: int, seed: int, samples: str = "liked") -> pl.DataFrame:
     """Return for each round the mean distance of the served user's model to all others': round, user, distance.
 
     `data` has blocks of labelled rounds whose items are vectors.
     """
     if samples not in SAMPLES:
         raise ParameterError(f"samples is {samples!r}, expected one of: {', '.join(SAMPLES)}")
-    if data.one_hot or data.is_log:
-        raise ParameterError("distances between users need labelled rounds of items with features")
-    users: list[Any] = []
-    sums: dict[Any, tuple[Floats, Floats]] = {}
     n_features = data.n_features
+    if n_features is None or data.is_log:
+        raise ParameterError("distances between users need labelled rounds of items with features")
+    users: list[Hashable] = []
+    sums: dict[Hashable, tuple[Floats, Floats]] = {}
     for block in data.blocks(n_rounds, seed):
         users += block.users.tolist()
         items = project(block.items, "features")

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints
 from coterie.evaluation.verdict import Kept
 
 
@@ -96,7 +95,7 @@ def shown(value: float, spread: float, shape: str) -> str:
 class Curve(NamedTuple):
     """A quantity against time: mean and spread over runs."""
 
-    time: NDArray[np.int64]  # (points,) rounds, or kept records
+    time: Ints  # (points,) rounds, or kept records
     mean: Floats  # (points,)
     spread: Floats  # (points,)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -11,6 +11,7 @@ from coterie.data.datasets import Source
 from coterie.data.rounds import Round
 from coterie.models.actions import Action, Actions
 from coterie.models.candidates import Candidates
+from coterie.policies import Policy
 
 N_ITEMS = 32
 N_USERS = 60
@@ -25,7 +26,9 @@ class Item(NamedTuple):
     family: int
 
 
-def neighbourhoods(policy: Any, world: Source, rounds: Iterable[Round], trace: pl.DataFrame) -> pl.DataFrame:
+def neighbourhoods(
+    policy: Policy, world: Source, rounds: Iterable[Round], trace: pl.DataFrame
+) -> pl.DataFrame:
     """Return a row for each pair of an item and another user: item, family, other, found, truth.
 
     The user is the most frequent visitor of `trace`, named in the column `user`. Of the items in the first
@@ -52,7 +55,7 @@ def neighbourhoods(policy: Any, world: Source, rounds: Iterable[Round], trace: p
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def _users(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
+def _users(policy: Policy, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
     """Return the most frequent visitor who is still known, and the others."""
     visits = dict(trace["user"].value_counts().iter_rows())
     known = sorted(policy.users, key=lambda user: (-visits.get(str(user), 0), str(user)))
@@ -64,7 +67,7 @@ def _users(policy: Any, trace: pl.DataFrame) -> tuple[Hashable, list[Hashable]]:
 def _items(world: Source, rounds: Iterable[Round]) -> dict[int, list[Item]]:
     """Return the items of the first rounds, by family."""
     families: dict[int, list[Item]] = {}
-    seen: set[Any] = set()
+    seen: set[Hashable] = set()
     for visit in islice(rounds, LOOK):
         for context in visit.contexts:
             key = context.tobytes() if isinstance(context, np.ndarray) else _id(context)
@@ -76,18 +79,18 @@ def _items(world: Source, rounds: Iterable[Round]) -> dict[int, list[Item]]:
     return dict(sorted(families.items()))
 
 
-def _id(context: Actions) -> Any:
+def _id(context: Actions) -> Hashable:
     return context.id if isinstance(context, Action) else context
 
 
-def _alone(context: Actions) -> Any:
+def _alone(context: Actions) -> Actions:
     """Return a list with this candidate only."""
     if isinstance(context, Action):
         return Candidates.trusted([context.id], context.features[None])
     return [context]
 
 
-def _surest(policy: Any, user: Hashable, families: dict[int, list[Item]]) -> list[Item]:
+def _surest(policy: Policy, user: Hashable, families: dict[int, list[Item]]) -> list[Item]:
     """Return half of each family's items: those with the narrowest bounds of the user's model, in order."""
     surest = []
     for items in families.values():

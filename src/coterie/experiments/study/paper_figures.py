@@ -9,8 +9,8 @@ import polars as pl
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
-from numpy.typing import NDArray
 
+from coterie.arrays import Floats
 from coterie.experiments.run.trace import read_trace
 from coterie.experiments.study.compare import Comparison, PolicyResult
 from coterie.experiments.study.metrics import Curve, cumulative_regret, curve
@@ -72,7 +72,7 @@ def _as_planned(comparison: Comparison) -> list[PolicyResult]:
     return sorted(comparison.results, key=lambda result: comparison.plan.specs.index(result.spec))
 
 
-def _regret(path: Path) -> NDArray[np.float64]:
+def _regret(path: Path) -> Floats:
     lost = cumulative_regret(read_trace(path, ["best", "expected"]))
     return np.where(lost > 0, lost, np.nan)
 

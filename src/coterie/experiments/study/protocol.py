@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import polars as pl
 
+from coterie.arrays import JsonObject
+from coterie.data.datasets import Dataset
 from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import ParameterError
 from coterie.experiments.run.parallel import OnProgress, Task, Workers, record_all
@@ -37,7 +39,7 @@ class Protocol:
     """What is tuned and reported, and the folder of the results: `out/tuning`, `out/traces`."""
 
     name: str  # of the dataset
-    data: Any  # a dataset
+    data: Dataset
     specs: Sequence[Spec]
     out: Path
     n_runs: int = PAPER_RUNS
@@ -149,7 +151,7 @@ class Protocol:
         return pl.DataFrame(rows, schema={**schema, "k": pl.Int64, "merit": pl.Float64})
 
 
-def _numbers(spec: Spec) -> dict[str, Any]:
+def _numbers(spec: Spec) -> JsonObject:
     return {name: spec.parameters.get(name) for name in Grid._fields}
 
 

@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
+from coterie.arrays import JsonObject
 from coterie.data import WORLDS
-from coterie.data.datasets import TABLE_1, open_dataset
+from coterie.data.datasets import TABLE_1, Dataset, open_dataset
 from coterie.data.worlds.world_as_dataset import Rest
 from coterie.errors import CoterieError
 from coterie.experiments.run.parallel import Workers
@@ -63,7 +64,7 @@ class Reproduced(NamedTuple):
         return title_of(self.protocol.name, self.protocol.data)
 
 
-def title_of(name: str, data: Any) -> str:
+def title_of(name: str, data: Dataset) -> str:
     """Return a dataset's title in reports, which says if it is partial or generated."""
     title = TITLES.get(name, f"{name} (built-in world)" if name in WORLDS else name)
     return f"{title} (partial)" if data.provenance == "real, partial" else title
@@ -118,7 +119,7 @@ def _distances(protocol: Protocol) -> list[PaperCurve]:
     return lines
 
 
-def statistics(evidence: Reproduced) -> dict[str, Any]:
+def statistics(evidence: Reproduced) -> JsonObject:
     """Return the dataset's row of Table 1, with the paper's if there is one."""
     protocol, data = evidence.protocol, evidence.protocol.data
     kept = evidence.comparison.results[0].over("kept").mean
@@ -138,7 +139,7 @@ def statistics(evidence: Reproduced) -> dict[str, Any]:
     }
 
 
-def numbers(evidence: Reproduced) -> dict[str, Any]:
+def numbers(evidence: Reproduced) -> JsonObject:
     """Return all results as JSON values."""
     protocol = evidence.protocol
     chosen = protocol.specs, evidence.comparison.plan.specs

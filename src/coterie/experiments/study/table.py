@@ -1,8 +1,8 @@
 """The final table of a comparison, for readers (terminal, report) and for programs (JSON)."""
 
 import math
-from typing import Any
 
+from coterie.arrays import JsonObject
 from coterie.experiments.study.compare import Comparison, PolicyResult
 from coterie.experiments.study.metrics import Spread, Summary, shown
 
@@ -40,7 +40,7 @@ def paid(result: PolicyResult) -> str:
     return shown(result.rate.value, result.rate.error, ".4f")
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
+def as_json(comparison: Comparison) -> JsonObject:
     """Return all results as JSON values; null where a number is undefined."""
     plan = comparison.plan
     return {
@@ -59,7 +59,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _policy(comparison: Comparison, result: PolicyResult) -> dict[str, Any]:
+def _policy(comparison: Comparison, result: PolicyResult) -> JsonObject:
     numbers = {name: _spread(result.over(name)) for name in Summary._fields}
     to_random = None if result.to_random is None else _spread(result.to_random)
     if result.rate is not None:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from coterie.arrays import JsonObject
 from coterie.errors import FileError
 from coterie.experiments.run.play import play_batches
 from coterie.experiments.run.runs import Run
@@ -90,7 +91,7 @@ def score(
 def read_score(path: Path, run: Run) -> Summary:
     """Return what `score` wrote; it must belong to this run."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: JsonObject = json.loads(path.read_text())
         if found["run"] != run.header():
             raise FileError(f"{path} is about another run; move it away")
         return Summary(**found["summary"])

@@ -14,7 +14,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError, UserError
@@ -237,7 +236,7 @@ def _flat(arrays: Iterable[Floats]) -> Floats:
     return np.concatenate([np.empty(0), *(array.ravel() for array in arrays)])
 
 
-def _pieces(tensors: Tensors, name: str, shapes: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
+def _pieces(tensors: Tensors, name: str, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
     """Return the arrays that `_flat` concatenated."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes], dtype=np.int64)
     flat = take(tensors, name, "f", (int(ends[-1]) if len(ends) else 0,))

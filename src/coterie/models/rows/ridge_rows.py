@@ -10,9 +10,8 @@ from collections.abc import Hashable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Array, Floats, Ints
 from coterie.models._kernels.rows import dispatch
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.files import Tensors
@@ -38,10 +37,10 @@ class RidgeRows(ABC):
         """Check a candidate list and return it in the format of decisions; `[0]` is its first context."""
 
     @abstractmethod
-    def numbers(self, contexts: Actions) -> NDArray[Any]:
+    def numbers(self, contexts: Actions) -> Array:
         """Return checked candidates in the format of the methods below. Changes nothing."""
 
-    def learnable(self, contexts: Actions) -> NDArray[Any]:
+    def learnable(self, contexts: Actions) -> Array:
         """The same for contexts to be learned: new items get a number."""
         return self.numbers(contexts)
 
@@ -59,11 +58,11 @@ class RidgeRows(ABC):
         """Forget all rows but these, which get the numbers from 0 on."""
 
     @abstractmethod
-    def views(self, rows: Ints | slice, items: NDArray[Any]) -> View:
+    def views(self, rows: Ints | slice, items: Array) -> View:
         """Return the estimates and spreads of several rows: (rows, candidates) each."""
 
     @abstractmethod
-    def pooled(self, rows: Ints, items: NDArray[Any]) -> View:
+    def pooled(self, rows: Ints, items: Array) -> View:
         """Return the estimates and spreads of the sum of some rows: M = I + Σ (M_j − I), b = Σ b_j."""
 
     @abstractmethod
@@ -91,18 +90,18 @@ class RidgeRows(ABC):
         """Return how many payoffs a row has learned."""
         return int(self.rows.times[row])
 
-    def view(self, row: int, items: NDArray[Any]) -> View:
+    def view(self, row: int, items: Array) -> View:
         """Return a row's estimates and spreads."""
         found = View(np.empty(len(items)), np.empty(len(items)))
         self._kernels.view(self.rows, row, items, np.arange(len(items)), *found)
         return found
 
-    def chances(self, row: int, items: NDArray[Any], scale: float, seed: int) -> Floats:
+    def chances(self, row: int, items: Array, scale: float, seed: int) -> Floats:
         """Return the probability that each candidate's w̃·x is the largest, w̃ ~ N(w, scale² M⁻¹)."""
         found: Floats = self._kernels.chances(self.rows, row, items, np.arange(len(items)), scale, seed)
         return found
 
-    def update(self, row: int, items: NDArray[Any], payoff: float) -> None:
+    def update(self, row: int, items: Array, payoff: float) -> None:
         """Update a row with the payoff of the first of `items`."""
         self.fit(0, self.entries + 1)
         self._kernels.update(self.rows, row, items, 0, payoff)

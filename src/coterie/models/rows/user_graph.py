@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from coterie.arrays import Ints
+from coterie.arrays import Array, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.rows import user_graph as kernels
 from coterie.models._kernels.rows.user_graph_edges import HALVES, ROWS
@@ -64,7 +64,7 @@ class UserGraph:
         self.everybody.clear(0)
         self.everybody.pool_all(0, self.user_rows, rows)
 
-    def learn(self, row: int, items: NDArray[Any], payoff: float) -> None:
+    def learn(self, row: int, items: Array, payoff: float) -> None:
         """Update the row's component and the pool of all users with a payoff."""
         self.pools.update(self.component(row), items, payoff)
         self.everybody.update(0, items, payoff)

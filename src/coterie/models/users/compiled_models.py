@@ -8,9 +8,8 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Array, Floats
 from coterie.models._kernels.users.cab import Cab, play_cab
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
@@ -36,11 +35,11 @@ class CompiledModels(RowModels, ABC):
         """Return the models in the format of the loops."""
 
     @abstractmethod
-    def _numbers(self, contexts: Actions) -> NDArray[Any]:
+    def _numbers(self, contexts: Actions) -> Array:
         """Return candidates in the format of the loops."""
 
     @abstractmethod
-    def _learnable(self, context: Actions) -> NDArray[Any]:
+    def _learnable(self, context: Actions) -> Array:
         """Return a context to be learned in this format, as one candidate."""
 
     @abstractmethod

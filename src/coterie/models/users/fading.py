@@ -7,11 +7,11 @@ because the prior does not fade; M stays well-conditioned, because its largest e
 """
 
 from collections.abc import Hashable
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coterie.arrays import Array
 from coterie.models._kernels.users import fading as kernels
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.batches import Batch, Outcome, Rule
@@ -40,10 +40,10 @@ class Fading(CompiledModels):
     def _state(self) -> kernels.FadingRows:
         return kernels.FadingRows(self.ridges.rows, self.keep)
 
-    def _numbers(self, contexts: Actions) -> NDArray[Any]:
+    def _numbers(self, contexts: Actions) -> Array:
         return self.ridges.numbers(contexts)
 
-    def _learnable(self, context: Actions) -> NDArray[Any]:
+    def _learnable(self, context: Actions) -> Array:
         return self.ridges.learnable([context])
 
     def _reserve(self, users: int, payoffs: int) -> None:

@@ -6,12 +6,10 @@ size of a file depends on what was learned, not on how many users learned it.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Ints
+from coterie.arrays import Array, Ints
 from coterie.errors import FileError
 from coterie.models._kernels.users import history_arrays as layout
 from coterie.models._kernels.users import one_hot_pairs as kernel
@@ -169,7 +167,7 @@ def _within(values: Ints, end: int) -> bool:
     return bool(((values >= 0) & (values < end)).all())
 
 
-def _rising(first: Ints, *others: NDArray[Any]) -> bool:
+def _rising(first: Ints, *others: Array) -> bool:
     """Return whether each row of keys is greater than the one before, the first key counting most."""
     rising, equal = first[1:] > first[:-1], first[1:] == first[:-1]
     for key in others:

@@ -14,9 +14,8 @@ from collections.abc import Hashable
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.users.sparse import views
 from coterie.models.actions import ActionsLike
@@ -183,9 +182,7 @@ class Sparse(RowModels):
             self._inverses[rows],
         )
 
-    def _neighbourhoods(
-        self, contexts: Floats, view: View, scale: float
-    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _neighbourhoods(self, contexts: Floats, view: View, scale: float) -> tuple[Floats, Floats, Bools]:
         estimates, spreads = self._views(contexts, slice(0, self._known.n_rows))
         near = np.abs(estimates - view.estimate) <= scale * (spreads + view.spread) + ROUNDING
         return estimates, spreads, near

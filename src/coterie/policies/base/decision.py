@@ -1,15 +1,14 @@
 """A policy's estimates for each candidate, and its choice."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, Ints, JsonObject
 from coterie.errors import NumberError
 from coterie.models.actions import Actions, ActionsLike
 from coterie.models.candidates import Candidates
@@ -47,7 +46,7 @@ class Basis(NamedTuple):
         The standard deviation of each score, if `probability` is that of being the largest score.
     """
 
-    members: NDArray[np.int64] | int = 1
+    members: Ints | int = 1
     near_estimate: Floats | None = None
     near_width: Floats | None = None
     parts: Mapping[str, Floats] | None = None
@@ -92,7 +91,7 @@ class Decision:
 
     def __init__(
         self,
-        user: Any,
+        user: Hashable,
         contexts: ActionsLike,
         score: Floats,
         probability: Floats | None = None,
@@ -141,7 +140,7 @@ class Decision:
         return Decision(self.user, self.contexts, score, chances, **own, basis=self.basis)
 
     @property
-    def members(self) -> NDArray[np.int64]:
+    def members(self) -> Ints:
         """How many users' models the decision uses, for each candidate."""
         members = self.basis.members
         return np.full(len(self.score), members, dtype=np.int64) if isinstance(members, int) else members
@@ -164,7 +163,7 @@ class Decision:
         order.remove(first)
         return [first, *order]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonObject]:
         """Return one plain dict per candidate, in list order."""
         choice = self.choice
         return [
@@ -184,7 +183,7 @@ class Decision:
             for k in range(len(self.score))
         ]
 
-    def _item(self, k: int) -> Any:
+    def _item(self, k: int) -> Hashable:
         """Return a candidate's id; None if it has features only."""
         if isinstance(self.contexts, Candidates):
             return self.contexts.ids[k]
@@ -241,7 +240,7 @@ class Decision:
 
 
 def decide_with(
-    user: Any,
+    user: Hashable,
     contexts: Actions,
     own: View,
     near: View,

@@ -1,7 +1,7 @@
 """Records to learn from directly: users, items and payoffs, independent of the policy's own choices."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from coterie.models.candidates import Candidates, project, read_both, read_table
 from coterie.models.checks import check_users, read_items, read_vectors
 from coterie.policies.base.batch import Batch
 
+if TYPE_CHECKING:
+    from coterie.policies.base.policy import Policy
 
-def as_batch(policy: Any, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> Batch:
+
+def as_batch(policy: "Policy", users: Sequence[Hashable], contexts: Any, payoffs: Any) -> Batch:
     """Return records as rounds with a single candidate, which was served."""
     check_users(users)
     counts = []
@@ -43,16 +46,16 @@ def as_batch(policy: Any, users: Sequence[Hashable], contexts: Any, payoffs: Any
     return of_places(users, list(place), np.array(places, dtype=np.int64), payoffs)
 
 
-def _by_name(policy: Any) -> bool:
+def _by_name(policy: "Policy") -> bool:
     """Return whether a policy reads ids, named features and contexts."""
     return bool(policy.takes_names and policy.n_features is None and not policy.one_hot)
 
 
-def read_for(policy: Any, items: ActionsLike) -> Actions:
+def read_for(policy: "Policy", items: ActionsLike) -> Actions:
     """Return items in a policy's format: features, ids, or both."""
     if policy.n_features is None:
         return read_items(project(items, "ids"))
-    if getattr(policy, "one_hot", False):
+    if policy.one_hot:
         return read_both(items, policy.n_features)
     read = read_table if policy.takes_both else read_vectors
     return read(project(items, "features"), policy.n_features)
@@ -63,7 +66,7 @@ def of_places(users: Sequence[Hashable], items: Actions, places: Any, payoffs: A
     return Batch(users, np.asarray(places)[:, None], items, payoffs, np.zeros(len(places), dtype=np.int64))
 
 
-def read_log(policy: Any, log: Any) -> Batch:
+def read_log(policy: "Policy", log: Any) -> Batch:
     """Return all records of what `open_log` returned, or of a table with user, item (or features) and payoff."""
     if hasattr(log, "every_record"):
         users, places, payoffs = log.every_record()

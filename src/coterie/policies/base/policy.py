@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.random import Generator
 
+from coterie.arrays import JsonObject
 from coterie.errors import FileError, NumberError, ParameterError, UserError
 from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.batches import REFUSED, check_learned, names_of, no_outcome
@@ -88,7 +89,7 @@ class Policy(ABC):
     _bare_decide: Callable[..., Decision]  # `decide` and `draw` for `choose`, which holds the lock
     _bare_draw: Callable[..., int]
     _known: dict[Hashable, None]  # the known users, unless a policy keeps them in another way
-    _offered: Any = ()  # what `choose` was given last
+    _offered: Actions = ()  # what `choose` was given last
     takes_names: ClassVar[bool] = False  # whether contexts may combine ids, named features and a context
     n_features: int | None = None  # how long vectors are, if it reads vectors
     one_hot: bool = False  # whether it reads ids
@@ -104,7 +105,7 @@ class Policy(ABC):
         policy._known = {}
         return policy
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> JsonObject:
         return self._copied({})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -112,10 +113,10 @@ class Policy(ABC):
         twin.__setstate__(self._copied(memo))
         return twin
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: JsonObject) -> None:
         vars(self).update(state)
 
-    def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
+    def _copied(self, memo: dict[int, Any]) -> JsonObject:
         """Return the state between two calls, without the lock, for copies and pickles."""
         for name in self.not_saved:
             if getattr(self, name) is not None:
@@ -351,7 +352,7 @@ class Policy(ABC):
         return run_one_by_one(self, batch)
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> JsonObject:
         """The constructor's parameters, as given."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
@@ -404,7 +405,7 @@ class Policy(ABC):
         return policy
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     """Return a parameter as short text."""
     text = getattr(value, "__name__", None) if callable(value) else None
     return text or reprlib.repr(value)

@@ -22,11 +22,11 @@ everybody, and decide with everybody before.
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models.actions import Actions
 from coterie.models.checks import check_number
@@ -118,7 +118,7 @@ class BASS(VectorUsers):
                 found = np.flatnonzero(linked[found].any(axis=0) & (label < 0))
         self._component = label
 
-    def _apart(self, row: int, others: Ints) -> Any:
+    def _apart(self, row: int, others: Ints) -> Bools:
         """Return for each of the other users whether the ellipsoids have no point in common."""
         weights = self.user_rows.rows.weight
         gap, [own] = weights[others] - weights[row], self.user_rows.products([row])
@@ -175,7 +175,7 @@ class BASS(VectorUsers):
         self._connect(n)
 
 
-def _least(values: Floats, parts: Floats) -> Any:
+def _least(values: Floats, parts: Floats) -> Floats:
     """Return the smallest K(s) of each row, by halving where the derivative changes its sign."""
     low, high = np.zeros((len(values), 1)), np.ones((len(values), 1))
     for _ in range(HALVINGS):
@@ -184,4 +184,4 @@ def _least(values: Floats, parts: Floats) -> Any:
         down = (slope < 0)[:, None]
         low, high = np.where(down, s, low), np.where(down, high, s)
     s = (low + high) / 2
-    return 1 - (parts * s * (1 - s) / (1 + s * (values - 1))).sum(axis=1)
+    return np.asarray(1 - (parts * s * (1 - s) / (1 + s * (values - 1))).sum(axis=1))

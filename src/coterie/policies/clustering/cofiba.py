@@ -172,7 +172,7 @@ class COFIBA(RowUsers):
         # Adding 0.0 turns -0.0 into 0.0: the same number with different bytes.
         return contexts if self.one_hot else [(x + 0.0).tobytes() for x in contexts]
 
-    def _contexts_of(self, items: Sequence[int]) -> Any:
+    def _contexts_of(self, items: Sequence[int]) -> Actions:
         """Return known items: ids, or vectors."""
         found: list[Any] = [self._item_keys[item] for item in items]
         return found if self.one_hot else np.array([np.frombuffer(key) for key in found])

@@ -22,13 +22,13 @@ model file, is not made. What is drawn follows from seed and state.
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
-from coterie.arrays import Floats, Ints
+from coterie.arrays import Bools, Floats, Ints
 from coterie.errors import FileError
-from coterie.models.actions import ActionLike, ActionsLike
+from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.checks import NORM, check_count, check_number, read_payoff, read_vectors
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.probability import first_best
@@ -88,7 +88,7 @@ class MCNB(Policy):
         self._contexts: list[Floats] = []  # of all payoffs, with the constant
         self._payoffs: list[float] = []
         self._users: list[Hashable] = []
-        self._last: tuple[Hashable, Any] | None = None  # the user and the candidates of the last choice
+        self._last: tuple[Hashable, Actions] | None = None  # the user and the candidates of the last choice
 
     def _draw(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([self.seed_number, *what])
@@ -102,18 +102,18 @@ class MCNB(Policy):
     def _own(self, row: int) -> Floats:
         return self._nets[row] if row >= 0 else self._start(1 + len(self._roster))
 
-    def _alike(self, row: int, x: Floats) -> Any:
+    def _alike(self, row: int, x: Floats) -> Bools:
         """Return for each candidate and user whether the user answers as the user of `row` does."""
         n, split = len(self._roster), self.hidden * x.shape[1]
         middle = (self._nets[:n, :split].reshape(-1, x.shape[1]) @ x.T).reshape(n, self.hidden, len(x))
         outer = self._nets[:n, split:]
         answers = np.einsum("nhc,nh->cn", np.maximum(middle, 0), outer[:, :-1]) + outer[:, -1]
-        near = np.abs(answers - _answers(self._own(row), x)[0][:, None]) < self.gamma
+        near: Bools = np.abs(answers - _answers(self._own(row), x)[0][:, None]) < self.gamma
         if row >= 0:
             near[:, row] = True
         return near
 
-    def _group(self, near: Any, row: int, rng: np.random.Generator) -> Ints:
+    def _group(self, near: Bools, row: int, rng: np.random.Generator) -> Ints:
         """Return the payoffs of the users of a group, at most a fifth of all users."""
         group, most = np.flatnonzero(near), len(self._roster) // SHARE
         if len(group) > most:
@@ -124,7 +124,7 @@ class MCNB(Policy):
 
     def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by the meta network, adapted to the candidate's group in every 10th round."""
-        given: Any = read_vectors(contexts, self.n_features)
+        given = read_vectors(contexts, self.n_features)
         x, row = _with_constant(given), self._roster.row(user)
         near = self._alike(row, x)
         estimate, slope = np.zeros(len(x)), np.zeros(len(x))
@@ -137,7 +137,7 @@ class MCNB(Policy):
             user, given, estimate + width, chance, estimate=estimate, width=width, basis=Basis(members)
         )
 
-    def _adapted(self, row: int, near: Any) -> Iterator[Floats]:
+    def _adapted(self, row: int, near: Bools) -> Iterator[Floats]:
         """Yield the meta network for each candidate, in every 10th round adapted to one group after the other."""
         net, rng = self._meta, self._draw(1, self.learned)
         for group in near:
@@ -257,7 +257,7 @@ class MCNB(Policy):
         self._users = [names[row] for row in of.tolist()]
 
 
-def _with_constant(vectors: Any) -> Floats:
+def _with_constant(vectors: Floats) -> Floats:
     return np.column_stack([vectors, np.ones(len(vectors))])
 
 

@@ -4,11 +4,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import ArpackError, eigsh
 
+from coterie.arrays import Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models.checks import check_number
 from coterie.models.files import Tensors, take
@@ -24,7 +24,7 @@ class SocialGraph(NamedTuple):
     users: list[Hashable]
     edges: list[Edge]
 
-    def matrix(self) -> Any:
+    def matrix(self) -> csr_array:
         """Return the symmetric weights between users, sparse: (users, users)."""
         row = {user: i for i, user in enumerate(self.users)}
         ends = np.array([(row[u], row[v]) for u, v, _ in self.edges], dtype=np.int64).reshape(-1, 2)
@@ -67,7 +67,7 @@ def read_graph(graph: Graph, users: Iterable[Hashable] | None, name: str = "grap
     return SocialGraph(list({**known, **seen}), [(u, v, weight) for (u, v), weight in weights.items()])
 
 
-def _each(name: str, values: Any) -> list[Hashable]:
+def _each(name: str, values: Iterable[Hashable]) -> list[Hashable]:
     """Return ids as a list, all of them hashable."""
     try:
         found = list(values)
@@ -109,7 +109,7 @@ def _edges(graph: Graph, seen: dict[Hashable, None], name: str) -> Iterable[tupl
             yield *_pair(edge, name), 1.0
 
 
-def _pair(edge: Any, name: str) -> tuple[Hashable, Hashable]:
+def _pair(edge: object, name: str) -> tuple[Hashable, Hashable]:
     if isinstance(edge, np.ndarray):
         edge = edge.tolist()
     if not (isinstance(edge, tuple | list) and len(edge) == 2):
@@ -118,7 +118,9 @@ def _pair(edge: Any, name: str) -> tuple[Hashable, Hashable]:
     return a, b
 
 
-def read_friends(user: Hashable, friends: Any) -> dict[Hashable, float]:
+def read_friends(
+    user: Hashable, friends: Iterable[Hashable] | Mapping[Hashable, float]
+) -> dict[Hashable, float]:
     """Return a user's friends, given as ids or as a mapping of ids to weights, with their weights."""
     graph = read_graph(
         {user: friends} if not isinstance(friends, Mapping) else {user: {**friends}}, None, "friends"
@@ -139,7 +141,7 @@ def read_groups(clusters: Any) -> list[list[Hashable]]:
     return [_each("clusters", group) for group in groups]
 
 
-def label_users(groups: Sequence[Sequence[Hashable]], users: Sequence[Hashable]) -> NDArray[np.int64]:
+def label_users(groups: Sequence[Sequence[Hashable]], users: Sequence[Hashable]) -> Ints:
     """Return the number of each user's group; users in no group get a group each."""
     row = {user: i for i, user in enumerate(users)}
     label = np.full(len(users), -1, dtype=np.int64)
@@ -155,7 +157,7 @@ def label_users(groups: Sequence[Sequence[Hashable]], users: Sequence[Hashable])
     return label
 
 
-def cut(weights: Any, largest: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def cut(weights: csr_array, largest: int, rng: np.random.Generator) -> Ints:
     """Return a cluster number for each node, clusters of at most `largest` nodes, few edges between them.
 
     Every connected component that is small enough is one cluster. The others are split in two repeatedly, by
@@ -177,7 +179,7 @@ def cut(weights: Any, largest: int, rng: np.random.Generator) -> NDArray[np.int6
     return label
 
 
-def components(weights: Any, nodes: NDArray[np.int64] | None = None) -> list[NDArray[np.int64]]:
+def components(weights: csr_array, nodes: Ints | None = None) -> list[Ints]:
     """Return the nodes of each connected component, in order; `nodes` are their numbers, if not 0, 1, …"""
     nodes = np.arange(weights.shape[0]) if nodes is None else nodes
     if not len(nodes):
@@ -187,7 +189,7 @@ def components(weights: Any, nodes: NDArray[np.int64] | None = None) -> list[NDA
     return np.split(nodes[order], np.cumsum(np.bincount(label, minlength=count))[:-1])
 
 
-def _fiedler_order(weights: Any, rng: np.random.Generator) -> NDArray[np.int64]:
+def _fiedler_order(weights: csr_array, rng: np.random.Generator) -> Ints:
     """Return the nodes of a connected graph along the second eigenvector of its normalised Laplacian."""
     n = weights.shape[0]
     scale = 1 / np.sqrt(weights.sum(axis=1))
@@ -206,7 +208,7 @@ def _fiedler_order(weights: Any, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.argsort(sign * second, kind="stable")
 
 
-def _best_cut(weights: Any) -> int:
+def _best_cut(weights: csr_array) -> int:
     """Return where to split ordered nodes by the normalised cut, with at least a quarter of them on each side."""
     n = weights.shape[0]
     edges = weights.tocoo()
