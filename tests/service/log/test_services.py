@@ -344,8 +344,8 @@ def test_kills_among_four_services_under_load_lose_nothing_acknowledged(
 
     COTERIE_SEED is what they and the requests are drawn from. On PostgreSQL, every tenth kill of the slow test comes
     after one service stood still for 20 s, and every tenth after connections to the database were cut. The others
-    never pause for longer than 1 s. The answers about events that several clients ask for at once are linearizable, and in
-    the end all four states are equal to the bit.
+    never pause for longer than 1 s. The answers about events that several clients ask for at once are linearizable,
+    and in the end all four states are equal to the bit.
     """
     stops = kills == 500 and url.startswith("postgresql")
     seed = int(os.environ.get("COTERIE_SEED", "3"))
