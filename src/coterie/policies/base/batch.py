@@ -1,11 +1,11 @@
 """Checks of a batch, the plain loop that plays it, and compiled loops that play it chunk by chunk."""
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from coterie.arrays import Floats, Ints
 from coterie.errors import ContextError, NumberError, PayoffError
 from coterie.models import RidgeRows
 from coterie.models.batches import REFUSED, Batch, Outcome, check_learned, no_outcome
@@ -13,13 +13,12 @@ from coterie.models.candidates import pick
 from coterie.models.checks import check_user, check_users, check_whole
 from coterie.models.rows.chunks import Chunk, Game, Items, play_chunks
 
-if TYPE_CHECKING:
-    from coterie.policies.base.policy import Policy
-
 __all__ = ["Batch", "Outcome", "check_learned", "read_batch", "run_one_by_one"]
 
 
-def read_batch(batch: Batch, most: float = 1.0) -> tuple[Ints, Floats, Ints]:
+def read_batch(
+    batch: Batch, most: float = 1.0
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Check a batch before anything is learned, and return candidates, payoffs (2-d) and served (-1: none).
 
     Payoffs must be in [-most, most].
@@ -73,7 +72,7 @@ def read_batch(batch: Batch, most: float = 1.0) -> tuple[Ints, Floats, Ints]:
     )
 
 
-def run_one_by_one(policy: "Policy", batch: Batch) -> Outcome:
+def run_one_by_one(policy: Any, batch: Batch) -> Outcome:
     """Play a batch through `decide` and `learn`: the reference for every compiled loop."""
     candidates, payoffs, served = read_batch(batch, policy.largest_payoff)
     outcome = no_outcome(len(batch.users))

@@ -8,27 +8,21 @@ so two threads could otherwise write to the same arrays. Each policy has one loc
 `decide`. Two policies with the same random generator share it without protection; give each its own.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
-from coterie.arrays import Array
 from coterie.errors import ContextError, UserError
-from coterie.models.actions import ActionLike, Actions
+from coterie.models.actions import ActionLike
 from coterie.models.batches import Batch, Outcome
 from coterie.models.candidates import Candidates
 from coterie.models.checks import check_user
 from coterie.policies.base.batch import run_one_by_one
 
-if TYPE_CHECKING:
-    from coterie.policies.base.policy import Policy
-
-P = ParamSpec("P")
-T = TypeVar("T")
 ANONYMOUS = "\0anonymous"  # the name of an anonymous visitor while a payoff is learned
 
 
@@ -45,16 +39,16 @@ def wrap_methods(kind: type) -> None:
             setattr(kind, name, property(_holding_the_lock(member.fget), doc=member.__doc__))
 
 
-def has_anonymous(users: Sequence[Hashable] | Array) -> bool:
+def has_anonymous(users: Any) -> bool:
     """Return whether an anonymous visitor is among the users of a batch."""
     return not (isinstance(users, np.ndarray) and users.dtype != object) and any(
         user is None for user in users
     )
 
 
-def _checking_the_user(method: Callable[..., T]) -> Callable[..., T]:
+def _checking_the_user(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def call(self: "Policy", user: Hashable, *rest: Any, **named: Any) -> T:
+    def call(self: Any, user: Hashable, *rest: Any, **named: Any) -> Any:
         with self._lock:
             check_user(user)
             return method(self, user, *rest, **named)
@@ -64,7 +58,7 @@ def _checking_the_user(method: Callable[..., T]) -> Callable[..., T]:
 
 def _learning(method: Callable[..., int]) -> Callable[..., int]:
     @wraps(method)
-    def call(self: "Policy", user: Hashable, context: ActionLike, payoff: float) -> int:
+    def call(self: Any, user: Hashable, context: ActionLike, payoff: float) -> int:
         with self._lock:
             check_user(user)
             _check_not_a_position(self._offered, context)
@@ -80,7 +74,7 @@ def _learning(method: Callable[..., int]) -> Callable[..., int]:
 
 def _adding(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
-    def call(self: "Policy", user: Hashable) -> None:
+    def call(self: Any, user: Hashable) -> None:
         if user is None:
             raise UserError("user is None, an anonymous visitor, of whom nothing is kept; give an id to add")
         with self._lock:
@@ -92,14 +86,14 @@ def _adding(method: Callable[..., None]) -> Callable[..., None]:
 
 def _running(method: Callable[..., Outcome]) -> Callable[..., Outcome]:
     @wraps(method)
-    def call(self: "Policy", batch: Batch) -> Outcome:
+    def call(self: Any, batch: Batch) -> Outcome:
         with self._lock:
             return run_one_by_one(self, batch) if has_anonymous(batch.users) else method(self, batch)
 
     return call
 
 
-def _check_not_a_position(offered: Actions, context: ActionLike) -> None:
+def _check_not_a_position(offered: Any, context: ActionLike) -> None:
     """Raise if `context` is a position in the last list that was offered, whose ids are no numbers."""
     if type(context) is not int or isinstance(offered, np.ndarray):
         return
@@ -111,19 +105,17 @@ def _check_not_a_position(offered: Actions, context: ActionLike) -> None:
         )
 
 
-def _holding_the_lock(
-    method: "Callable[Concatenate[Policy, P], T]",
-) -> "Callable[Concatenate[Policy, P], T]":
+def _holding_the_lock(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def call(self: "Policy", /, *args: P.args, **named: P.kwargs) -> T:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            return method(self, *args, **named)
+            return method(self, *args, **kwargs)
 
     return call
 
 
 INSIDE = ("decide", "draw")  # `choose` calls these without their wrappers
-CHECKED: dict[str, Callable[[Any], Callable[..., Any]]] = {
+CHECKED = {
     **dict.fromkeys(("choose", "decide", "drop", "neighbours"), _checking_the_user),
     "add": _adding,
     "learn": _learning,

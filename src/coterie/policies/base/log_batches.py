@@ -1,7 +1,7 @@
 """Records to learn from directly: users, items and payoffs, independent of the policy's own choices."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from coterie.models.candidates import Candidates, project, read_both, read_table
 from coterie.models.checks import check_users, read_items, read_vectors
 from coterie.policies.base.batch import Batch
 
-if TYPE_CHECKING:
-    from coterie.policies.base.policy import Policy
 
-
-def as_batch(policy: "Policy", users: Sequence[Hashable], contexts: Any, payoffs: Any) -> Batch:
+def as_batch(policy: Any, users: Sequence[Hashable], contexts: Any, payoffs: Any) -> Batch:
     """Return records as rounds with a single candidate, which was served."""
     check_users(users)
     counts = []
@@ -46,12 +43,12 @@ def as_batch(policy: "Policy", users: Sequence[Hashable], contexts: Any, payoffs
     return of_places(users, list(place), np.array(places, dtype=np.int64), payoffs)
 
 
-def _by_name(policy: "Policy") -> bool:
+def _by_name(policy: Any) -> bool:
     """Return whether a policy reads ids, named features and contexts."""
     return bool(policy.takes_names and policy.n_features is None and not policy.one_hot)
 
 
-def read_for(policy: "Policy", items: ActionsLike) -> Actions:
+def read_for(policy: Any, items: ActionsLike) -> Actions:
     """Return items in a policy's format: features, ids, or both."""
     if policy.n_features is None:
         return read_items(project(items, "ids"))
@@ -66,7 +63,7 @@ def of_places(users: Sequence[Hashable], items: Actions, places: Any, payoffs: A
     return Batch(users, np.asarray(places)[:, None], items, payoffs, np.zeros(len(places), dtype=np.int64))
 
 
-def read_log(policy: "Policy", log: Any) -> Batch:
+def read_log(policy: Any, log: Any) -> Batch:
     """Return all records of what `open_log` returned, or of a table with user, item (or features) and payoff."""
     if hasattr(log, "every_record"):
         users, places, payoffs = log.every_record()
