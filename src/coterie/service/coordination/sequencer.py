@@ -11,9 +11,9 @@ durable.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
@@ -156,24 +156,27 @@ class Sequencer:
     async def do(self, work: Callable[[], T], long: bool = False) -> T:
         """Do work on the bandit in its turn that changes nothing, beside the event loop if it may be `long`."""
         async with self.turns:
-            with self.refusals():
+            try:
                 if long or self.engine is not None:
                     return await self.turns.beside(work)
                 return work()
+            except Exception as error:
+                problem = self._problem(error)
+                if problem is None:
+                    raise
+                raise problem from error
 
-    @contextmanager
-    def refusals(self) -> Iterator[None]:
-        """Turn the bandit's errors into answers."""
-        try:
-            yield
-        except ContextError as error:
-            raise Problem(422, "invalid_features", str(error)) from error
-        except (ArithmeticError, LinAlgError) as error:  # NumberError is one
-            raise Problem(422, "out_of_range", str(error)) from error
-        except UnavailableError as error:
+    def _problem(self, error: Exception) -> Problem | None:
+        """Return the answer to an error of the bandit."""
+        if isinstance(error, ContextError):
+            return Problem(422, "invalid_features", str(error))
+        if isinstance(error, (ArithmeticError, LinAlgError)):  # NumberError is one
+            return Problem(422, "out_of_range", str(error))
+        if isinstance(error, UnavailableError):
             # The device has no room for more users. The log has what was learned, and a restart reads it.
             self.refusing = str(error)
-            raise Problem(503, "device_full", str(error), 1) from error
+            return Problem(503, "device_full", str(error), 1)
+        return None
 
     # Writing.
 
@@ -269,11 +272,10 @@ class Sequencer:
                 mark = draft.mark()
                 item.error, item.last = None, -1
                 try:
-                    with self.refusals():
-                        item.answer = item.work()
+                    item.answer = item.work()
                 except Exception as error:
                     draft.cut(mark)
-                    item.error = error
+                    item.error = self._problem(error) or error
                 if len(draft.records) > mark[0]:
                     item.last = len(draft.records) - 1
         finally:

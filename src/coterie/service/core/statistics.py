@@ -144,6 +144,7 @@ class Statistics:
 
 def entropy(record: Rank) -> tuple[bool, float]:
     """Return whether a decision had a choice, and the entropy of its probabilities in bits."""
-    if len(record.likely) < 2 or record.shown == "baseline":
+    likely = record.likely.tolist()
+    if len(likely) < 2 or record.shown == "baseline":
         return False, 0.0
-    return True, -math.fsum(p * math.log2(p) for p in record.likely.tolist() if p > 0)
+    return True, -math.fsum([p * math.log2(p) for p in likely if p > 0])

@@ -5,7 +5,7 @@ Costs are counted in crosses of features, of which the compiled loop takes about
 
 from collections.abc import Sequence
 
-from coterie.data.logs.records import Befriend, Configure, Forget, Import, Record, Reward, Tick
+from coterie.data.logs.records import Befriend, Configure, Forget, Import, Rank, Record, Reward, Tick
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.events import Event
 from coterie.service.core.policy_config import takes_names
@@ -15,6 +15,7 @@ LONG = 20_000  # more than this is not done in the event loop
 DECIDING = 2_000  # the fixed cost of a decision
 LEARNING = 3  # the cost of learning a cross
 SETTLING = 300  # the fixed cost of ending a wait
+LONG_KINDS = (Configure, Import, Forget, Befriend)
 
 
 def long_to_decide(bandit: Bandit, work: int, choices: int) -> bool:
@@ -46,14 +47,15 @@ def long_to_end(bandit: Bandit, at: int) -> bool:
 
 def long_to_apply(bandit: Bandit, records: Sequence[Record]) -> bool:
     """Return whether applying records may take longer than the event loop can wait."""
-    return any(
-        isinstance(record, Configure | Import | Forget | Befriend)
-        or (isinstance(record, Tick) and long_to_end(bandit, record.at))
-        or (
-            isinstance(record, Reward) and record.outcome == "applied" and long_to_learn(bandit, record.event)
-        )
-        for record in records
-    )
+    for record in records:
+        if isinstance(record, Rank):
+            continue
+        if isinstance(record, Reward):
+            if record.outcome == "applied" and long_to_learn(bandit, record.event):
+                return True
+        elif isinstance(record, LONG_KINDS) or (isinstance(record, Tick) and long_to_end(bandit, record.at)):
+            return True
+    return False
 
 
 def _work(bandit: Bandit, event: Event) -> int:
@@ -61,7 +63,7 @@ def _work(bandit: Bandit, event: Event) -> int:
     hashed = event.action.hashed or b""
     n, around = len(hashed) // 16, int.from_bytes(hashed[:4], "little")
     crosses = (2 + around) * (n - around)
-    return sum(
-        SETTLING + LEARNING * (crosses if takes_names(model.config) else len(bandit.users))
-        for model in bandit.models
-    )
+    work = 0
+    for model in bandit.models:
+        work += SETTLING + LEARNING * (crosses if takes_names(model.config) else len(bandit.users))
+    return work

@@ -77,15 +77,20 @@ def check_declared(headers: Mapping[bytes, bytes], kinds: Sequence[str]) -> None
     if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
         return
     given = headers.get(b"content-type", b"")
-    kind = given.partition(b";")[0].strip().lower().decode("latin-1")
-    kind = re.sub(r"^application/[^/]+\+json$", "application/json", kind)
-    if kind not in kinds:
+    if _kind(given) not in kinds:
         message = f"the body is declared as {_shown(given)}, expected Content-Type: {' or '.join(kinds)}"
         raise Problem(415, "wrong_content_type", message)
     coding = headers.get(b"content-encoding", b"identity")
     if coding.lower() not in (b"identity", b""):
         message = f"the body is encoded as {_shown(coding)}; send it as it is, without Content-Encoding"
         raise Problem(415, "wrong_content_encoding", message)
+
+
+@lru_cache(maxsize=256)
+def _kind(declared: bytes) -> str:
+    """Return a content type without its parameters; all kinds of JSON are one."""
+    kind = declared.partition(b";")[0].strip().lower().decode("latin-1")
+    return re.sub(r"^application/[^/]+\+json$", "application/json", kind)
 
 
 _HOST = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", re.IGNORECASE)

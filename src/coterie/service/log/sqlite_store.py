@@ -21,7 +21,9 @@ from coterie.service.store_errors import BrokenError, FullError, PassingError, S
 
 APPLICATION = 0x636F7465  # "cote"
 PATIENCE = 1.0  # seconds that other writes let commits of the log go first
-LOOK = 0.0005  # seconds between two looks whether the lock of those who write is free
+# Seconds between two looks whether the lock of those who write is free: each costs more than a record. At most less
+# than the time between two batches of a service that writes beside others (GATHER in coordination/sequencer.py).
+LOOK, LOOK_AT_MOST = 0.0005, 0.002
 LOCKED = 10.0  # seconds that a lock of another process is waited for, also to open the file
 EMPTIED_WITHIN = 10.0  # seconds in which readers let the write-ahead log be emptied
 PAGES = 256  # returned to the file system at a time
@@ -291,7 +293,7 @@ class SqliteStore(Store):
 
     def _begin(self, cursor: sqlite3.Cursor) -> None:
         """Begin a transaction that writes. SQLite looks for the lock up to ten times a second, and this often."""
-        end = time.monotonic() + LOCKED
+        end, pause = time.monotonic() + LOCKED, LOOK
         while True:
             try:
                 cursor.execute("BEGIN IMMEDIATE")
@@ -299,7 +301,8 @@ class SqliteStore(Store):
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or time.monotonic() > end:
                     raise
-            time.sleep(LOOK)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LOOK_AT_MOST)
 
     def _checkpoint(self, after: int) -> None:
         """Write the write-ahead log into the file if so many bytes were written; raises if a sync fails."""
