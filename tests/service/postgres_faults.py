@@ -341,6 +341,19 @@ def terminate(pair: Services, rng: random.Random, longest: float) -> None:
             session.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
 
+def cut_off(services: Services, place: int) -> None:
+    """End the sessions of one service."""
+    files = Path(f"/proc/{services.children[place]}/fd")
+    mine = {os.readlink(file) for file in files.iterdir() if file.exists() or file.is_symlink()}
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ports = [int(line[1].partition(":")[2], 16) for line in lines if f"socket:[{line[9]}]" in mine]
+    with _admin(services) as session:
+        ended = session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = ANY(%s)", (ports,)
+        ).fetchall()
+    assert ended
+
+
 def read_only(pair: Services, rng: random.Random, longest: float) -> None:
     """Take no writes for some seconds."""
     with _admin(pair) as session:
