@@ -3,6 +3,7 @@
 Two policies learn the same choices, which the first one makes; the second is told the same game in another way.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -181,3 +182,25 @@ def counted(before: list[float], payoff: float) -> float:
     for n, y in enumerate(before):
         count_payoff(paid, y, n + 1.0)
     return float(reach(paid, payoff, float(len(before))))
+
+
+def test_what_was_found_for_a_list_does_not_outlive_a_payoff_or_a_file() -> None:
+    """A policy that decided about a list just before says the same of it as one that did not."""
+    rng = np.random.default_rng(2)
+    policy, tensors = Hierarchical(seed=1), Hierarchical(seed=1).tensors()
+    for t in range(60):
+        context = {"hour": float(rng.normal(20, 3)), f"new {t // 7}": float(rng.normal())}
+        features = {"price": float(rng.normal(5, 2)), f"size {t // 9}": 2.0}
+        actions: Any = policy.read([Action(f"a{k}", features, context) for k in range(3)])
+        other, payoff = copy.deepcopy(policy), float(rng.integers(2))
+        policy.decide("ann", actions)
+        policy.contributions("ann", actions, 0)
+        for one in (policy, other):
+            if t == 50:
+                one.restore(tensors)
+            else:
+                one.learn("ann", actions[t % 3], payoff)
+        expected, found = other.decide("ann", actions), policy.decide("ann", actions)
+        assert found.score.tobytes() == expected.score.tobytes()
+        assert policy.contributions("ann", actions, 1) == other.contributions("ann", actions, 1)
+        tensors = policy.tensors() if t == 20 else tensors

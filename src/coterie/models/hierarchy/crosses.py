@@ -64,6 +64,7 @@ class Crosses:
         self.context, self.actions = Side(), Side()
         self.block = make_blocks(1, 1)
         self.fitted = np.array([0.0, 0.0, 0.0, START, START, START])
+        self._last: tuple[HashedItems, Floats, Floats] | None = None  # what `_sides` said last
 
     def covers(self, hashed: HashedItems) -> tuple[Bools, Bools]:
         """Return which features of the context, and which of the actions, have a place."""
@@ -79,6 +80,8 @@ class Crosses:
         around, own = self.covers(hashed)
         own = own.copy()
         own[hashed.starts[:-1][hashed.has_id]] = True
+        if own.all() and around.all():
+            return {}, {}
         pairs = zip(hashed.context[~around].tolist(), hashed.context_values[~around].tolist(), strict=True)
         mine = zip(hashed.features[~own].tolist(), hashed.values[~own].tolist(), strict=True)
         context, actions = dict(pairs), dict(mine)
@@ -93,6 +96,7 @@ class Crosses:
         new = self._new(hashed)
         if not any(map(len, new)):
             return
+        self._last = None
         old = 1 + len(self.context), 1 + len(self.actions)
         for side, found in zip((self.context, self.actions), new, strict=True):
             start = not self.fitted[LEARNED]  # later, all earlier payoffs had 0
@@ -108,11 +112,17 @@ class Crosses:
 
     def _sides(self, hashed: HashedItems) -> tuple[Floats, Floats]:
         """Return the context's features, and each candidate's, both after a constant 1."""
+        if self._last is not None and self._last[0] is hashed:
+            return self._last[1:]
         starts = np.array([0, len(hashed.context)])
-        context = self.context.columns.table(starts, hashed.context, hashed.context_values)[0]
-        actions = self.actions.columns.table(hashed.starts, hashed.features, without_ids(hashed))
-        ones = np.ones((len(actions), 1))
-        return np.append(1.0, context - self.context.first), np.hstack([ones, actions - self.actions.first])
+        own = np.ones((len(hashed.has_id), 1 + len(self.actions)))
+        own[:, 1:] = self.actions.columns.table(hashed.starts, hashed.features, without_ids(hashed))
+        own[:, 1:] -= self.actions.first
+        around = np.ones(1 + len(self.context))
+        around[1:] = self.context.columns.table(starts, hashed.context, hashed.context_values)[0]
+        around[1:] -= self.context.first
+        self._last = hashed, around, own
+        return around, own
 
     def view(self, hashed: HashedItems) -> Floats:
         """Return a row per candidate: what all candidates have in common, the part of the features, that of the
@@ -220,24 +230,30 @@ class Crosses:
         around, own = self.covers(hashed)
         if not own.any():
             return []
-        total = float(self.view(hashed)[k, :3].sum())
         context, actions = self._sides(hashed)
-        back = np.kron(self.context.centring(1.0), self.actions.centring(1.0))
-        weights = (back.T @ self.block.mean[0]).reshape(len(context), -1)
-        context = context - np.append(0.0, self.context.seen[0, 1:])
+        mean = self.block.mean[0].reshape(len(context), -1)
+        total = float(context @ mean @ actions[k])
+        weights = mean.copy()  # of features minus their means
+        weights[0] += self.context.seen[0, 1:] @ mean[1:]
+        weights[:, 0] += weights[:, 1:] @ self.actions.seen[0, 1:]
+        around_mean = context - np.append(0.0, self.context.seen[0, 1:])
         mine = actions[k] - np.append(0.0, self.actions.seen[0, 1:])
-        places = [(-1, 0), *((c, 1 + int(i)) for c, i in self._found(self.context, hashed.context, around))]
-        found = []
         first, last = hashed.starts[k : k + 2].tolist()
-        for a, j in self._found(self.actions, hashed.features[first:last], own[first:last]):
-            found += [(first + a, c, float(weights[i, 1 + j] * context[i] * mine[1 + j])) for c, i in places]
+        places, rows = self._found(self.context, hashed.context, around)
+        features, columns = self._found(self.actions, hashed.features[first:last], own[first:last])
+        places, rows = [-1, *places], [0, *rows]
+        values = weights[np.ix_(rows, columns)] * around_mean[rows, None] * mine[columns]
+        found = [
+            (first + a, c, value)
+            for a, column in zip(features, values.T.tolist(), strict=True)
+            for c, value in zip(places, column, strict=True)
+        ]
         return [(-1, -1, total - sum(value for *_, value in found)), *found]
 
     @staticmethod
-    def _found(side: Side, hashes: Any, known: Bools) -> list[tuple[int, int]]:
-        """Return the places and the columns of the features that have a column."""
-        columns = side.columns.find(hashes)[1]
-        return [(int(place), int(columns[place])) for place in np.flatnonzero(known)]
+    def _found(side: Side, hashes: Any, known: Bools) -> tuple[list[int], list[int]]:
+        """Return the places of the features that have a column, and their places after the constant."""
+        return np.flatnonzero(known).tolist(), (1 + side.columns.find(hashes)[1][known]).tolist()
 
     def tensors(self) -> Tensors:
         """Return everything as arrays."""

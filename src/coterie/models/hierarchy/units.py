@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import FileError
 from coterie.models.files import Tensors, take
-from coterie.models.hierarchy.blocks import UNEQUAL
+from coterie.models.hierarchy.blocks import UNEQUAL, median
 from coterie.models.ranges import MOST_STORED
 
 MOST = 1024  # features with units of their own
@@ -45,7 +45,7 @@ class Units:
         around = squares / np.maximum(count, 1.0)
         spread = np.sqrt(np.where(often, around, around + mean * mean))
         varied = squares > 0.0
-        middle = float(np.median(spread[varied])) if varied.any() else 1.0
+        middle = median(spread[varied]) if varied.any() else 1.0
         self._origin = np.where(often, mean, 0.0)
         self._scale = np.where(varied, spread, np.inf)  # a number that has not varied is left out
         self._weight = np.clip(np.where(varied, spread, middle) / middle, 1.0 / UNEQUAL, UNEQUAL)
@@ -54,14 +54,16 @@ class Units:
     def count(self, hashes: Hashes, values: Floats) -> "Units":
         """Return the units after one more payoff, with these features."""
         known, old = self.counted
-        new = np.unique(hashes[values != 1.0])
-        new = new[~np.isin(new, known)][: MOST - len(known)]
+        at, here = _find(known, hashes)
+        new = np.unique(hashes[(values != 1.0) & ~here])[: MOST - len(known)]
         if not len(known) and not len(new):
             return self
-        names, seen = np.concatenate([known, new]), np.concatenate([old, np.zeros((4, len(new)))], axis=1)
-        order = np.argsort(names)
-        names, seen = names[order], seen[:, order]
-        at, here = _find(names, hashes)
+        names, seen = known, old.copy()
+        if len(new):
+            names, seen = np.concatenate([known, new]), np.concatenate([old, np.zeros((4, len(new)))], axis=1)
+            order = np.argsort(names)
+            names, seen = names[order], seen[:, order]
+            at, here = _find(names, hashes)
         at, given = at[here], values[here]
         seen[ABSENT] += 1.0
         seen[ABSENT, at] -= 1.0
@@ -104,5 +106,7 @@ class Units:
 
 def _find(known: Hashes, hashes: Hashes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the place of each hash among the known ones, which are in order, and whether it is there."""
-    at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    if not len(known):
+        return np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.bool_)
+    at = np.minimum(known.searchsorted(hashes), len(known) - 1)
     return at, known[at] == hashes
