@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from coterie.arrays import JsonObject
 from coterie.data.datasets import Source
 from coterie.data.rounds import Round
 from coterie.errors import MissingExtraError, ParameterError
@@ -31,7 +32,7 @@ from gymnasium import spaces
 N_ROUNDS = 10_000  # of a world, which is endless
 MOST = np.iinfo(np.int64).max
 
-Observation = dict[str, Any]
+Observation = JsonObject
 
 
 def environment(place: Any, *, n_rounds: int | None = None, seed: int = 0) -> "BanditEnvironment":
@@ -59,7 +60,7 @@ def environment(place: Any, *, n_rounds: int | None = None, seed: int = 0) -> "B
 class BanditEnvironment(gymnasium.Env[Observation, Any]):
     """Rounds as a Gymnasium environment; `environment` makes it."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    metadata: JsonObject = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, place: Any, n_rounds: int | None = None, seed: int = 0) -> None:
         longest = getattr(place, "n_rounds", None)
@@ -91,8 +92,8 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         return spaces.Box(-1.0, 1.0, shape=(n_candidates, self.place.n_features), dtype=np.float32)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: JsonObject | None = None
+    ) -> tuple[Observation, JsonObject]:
         """Begin an episode, and return its first observation and info."""
         chosen = self._seed if seed is None else seed
         super().reset(seed=chosen)
@@ -104,7 +105,7 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         self._round = next(self._rounds)
         return self.observe(self._round.user, self._round.contexts), _info(self._round)
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, JsonObject]:
         """Show the candidate at the position `action`; return the next round's observation and the reward."""
         if self._round is None or not self._left:
             raise ParameterError("the episode is over, or has not begun; call reset first")
@@ -114,7 +115,7 @@ class BanditEnvironment(gymnasium.Env[Observation, Any]):
         now = self._round
         earned = float(now.payoffs[action])
         kept = earned == earned
-        outcome: dict[str, Any] = {"kept": kept}
+        outcome: JsonObject = {"kept": kept}
         if not self.place.is_log:
             outcome |= {"expected": float(now.expected[action]), "best": float(now.expected.max())}
         self._left -= 1
@@ -148,7 +149,7 @@ def _opened(place: Any) -> Source:
     return open_world(str(place))
 
 
-def _info(now: Round) -> dict[str, Any]:
+def _info(now: Round) -> JsonObject:
     return {"user": now.user, "contexts": now.contexts, "joined": list(now.joined), "left": list(now.left)}
 
 

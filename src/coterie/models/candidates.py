@@ -98,12 +98,12 @@ class InContext(NamedTuple):
     (['no', 'yes'], [[0.0, 0.0, 0.5, 1.0], [0.5, 1.0, 0.0, 0.0]])
     """
 
-    ids: list[Any]  # of all actions
+    ids: list[Hashable]  # of all actions
     actions: Ints  # (items,) positions in `ids`
     contexts: Floats  # (items, n_context)
 
     @property
-    def names(self) -> list[Any]:
+    def names(self) -> list[Hashable]:
         """The id of each item's action."""
         return [self.ids[action] for action in self.actions.tolist()]
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coterie.arrays import Floats
 from coterie.errors import ParameterError
 from coterie.models.actions import ActionLike, Actions, ActionsLike
 from coterie.models.candidates import Candidates, read_both, read_one, read_table
@@ -35,7 +36,7 @@ class ContextKind(NamedTuple):
             return []
         return contexts.ids if isinstance(contexts, Candidates) else contexts
 
-    def table(self, contexts: Actions) -> Any:
+    def table(self, contexts: Actions) -> Floats:
         """Return the features of checked candidates: (candidates, n_features)."""
         if self.n_features is None:
             return np.empty((len(contexts), 0))

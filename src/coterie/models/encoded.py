@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from coterie.arrays import Floats
 from coterie.errors import ContextError, FileError
 from coterie.models._kernels.hierarchy.effect_keys import HashedItems
-from coterie.models.actions import Action, ActionsLike, read_features
+from coterie.models.actions import Action, Actions, ActionsLike, read_features
 from coterie.models.candidates import read_table
 from coterie.models.checks import check_item, list_candidates, without_tiny
 from coterie.models.features import cross, hash_name, hash_names
@@ -166,7 +166,7 @@ def check_crosses(context: int, features: int, largest: int) -> None:
             )
 
 
-def read_actions(contexts: ActionsLike) -> tuple[Any, Encoded]:
+def read_actions(contexts: ActionsLike) -> tuple[Actions, Encoded]:
     """Check the candidates of one choice, and return them, and as numbers.
 
     They are `Action`s, or ids, vectors and mappings, which are short for them.

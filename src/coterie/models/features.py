@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.arrays import Floats
+from coterie.arrays import Floats, JsonObject
 from coterie.errors import ContextError
 from coterie.models.ranges import LARGEST, TINY
 
@@ -34,9 +34,10 @@ DEPTH = 16  # how deep feature objects may nest
 NESTS = (dict, list, tuple)  # what holds other values
 
 Hashes = NDArray[np.uint64]
+FeatureObjects = Sequence[Mapping[str, Any]]  # as JSON has them: they may nest, and hold words
 
 
-def flatten(features: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def flatten(features: FeatureObjects) -> dict[str, float]:
     """Return feature objects as named numbers."""
     found: dict[str, float] = {}
     for part in features:
@@ -83,7 +84,7 @@ def id_at(features: Mapping[str, Any], keys: Sequence[str]) -> str | int | float
     return value if fits else None
 
 
-def without(features: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def without(features: Mapping[str, Any], keys: Sequence[str]) -> JsonObject:
     """Return a copy without the value at nested keys, which must exist."""
     copy = dict(features)
     if len(keys) == 1:
@@ -98,7 +99,7 @@ def _inside(level: Sequence[Any]) -> list[Any]:
     return [value for around in level for value in (around.values() if isinstance(around, dict) else around)]
 
 
-def check_readable(groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+def check_readable(groups: Sequence[FeatureObjects]) -> None:
     """Raise if features nest too deep, including features that only another policy would read."""
     level: list[Any] = [part for features in groups for part in features]
     for _ in range(DEPTH):

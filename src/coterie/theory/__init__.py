@@ -12,9 +12,9 @@ from coterie.theory.bounds import (
     theorem_3,
 )
 from coterie.theory.hardness import Hardness, hardness, one_hot_hardness
-from coterie.theory.watching import Watched, theory_alpha, watch
+from coterie.theory.watching import WatchedRun, theory_alpha, watch
 
 __all__ = [
-    "Hardness", "Terms", "Watched", "confidence", "corollary_1", "hardness", "hardness_bound", "lemma_1",
+    "Hardness", "Terms", "WatchedRun", "confidence", "corollary_1", "hardness", "hardness_bound", "lemma_1",
     "lemma_2", "one_hot_hardness", "regret_bound", "theorem_1", "theorem_3", "theory_alpha", "watch",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.arrays import Floats
 from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
-from coterie.theory.watching import Watched
+from coterie.theory.watching import WatchedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 POINTS = 400
 
 
-def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Path:
+def write_watched(seen: WatchedRun, name: str, path: str | os.PathLike[str]) -> Path:
     """Write the comparison with the truth as a page, and return its path."""
     settled = (
         f"From round {seen.settled:,} on, the neighbourhoods CAB decides with are the true ones."
@@ -46,7 +46,7 @@ def write_watched(seen: Watched, name: str, path: str | os.PathLike[str]) -> Pat
     return write_page(path, kicker=kicker, title=settled, body=body)
 
 
-def _bound_words(seen: Watched) -> str:
+def _bound_words(seen: WatchedRun) -> str:
     lost, bounds = seen.regret.sum(), seen.bounds()
     if bounds is None:
         return (
@@ -80,7 +80,7 @@ def _running(values: Floats) -> Floats:
     return np.asarray((sums[width:] - sums[:-width]) / counts, dtype=np.float64)
 
 
-def _shares(axes: "Axes", seen: Watched) -> None:
+def _shares(axes: "Axes", seen: WatchedRun) -> None:
     axes.plot(*_thin(_running(seen.precision)), color=SERIES[0], label="precision")
     axes.plot(*_thin(_running(seen.recall)), color=SERIES[1], label="recall")
     axes.set_ylim(0, 1.05)
@@ -88,7 +88,7 @@ def _shares(axes: "Axes", seen: Watched) -> None:
     axes.legend(frameon=False)
 
 
-def _sizes(axes: "Axes", seen: Watched) -> None:
+def _sizes(axes: "Axes", seen: WatchedRun) -> None:
     axes.plot(*_thin(seen.inverse_sizes), color=SERIES[0], label="Σ 1/|N|")
     end = seen.n_rounds * seen.clusters / seen.n_users
     axes.plot([0, seen.n_rounds], [0, end], "--", color=FAINT, label="T·E[m]/n")
@@ -96,7 +96,7 @@ def _sizes(axes: "Axes", seen: Watched) -> None:
     axes.legend(frameon=False)
 
 
-def _lost(axes: "Axes", seen: Watched) -> None:
+def _lost(axes: "Axes", seen: WatchedRun) -> None:
     bounds, lost = seen.bounds(), np.cumsum(seen.regret)
     axes.plot(*_thin(lost), color=SERIES[0])
     if bounds is not None and bounds[1].total < 20 * lost[-1]:

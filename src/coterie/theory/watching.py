@@ -23,7 +23,7 @@ DELTA = 0.05
 
 @final
 @dataclass(frozen=True)
-class Watched:
+class WatchedRun:
     """One run of CAB on a world, every array (rounds,), of the chosen candidate of each round."""
 
     n_users: int
@@ -132,7 +132,7 @@ def watch(
     seed: int = 0,
     measure_hardness: bool = True,
     effort: int = 1000,
-) -> Watched:
+) -> WatchedRun:
     """Play CAB as printed (all users may be neighbours from the start) on a world, and compare it with the truth.
 
     `gamma` is the world's gap unless given. Worlds with turnover or drift are rejected: the theory does not
@@ -166,7 +166,7 @@ def watch(
             clusters += sum(world.n_clusters(context) for context in sent.contexts)
             n_sent += len(sent.contexts)
     last = scale_at(alpha, n_rounds - 1)
-    return Watched(
+    return WatchedRun(
         n_users=world.population.n_users,
         n_features=d,
         n_candidates=max(len(rows) for rows in lists),

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from coterie.bench.service.decisions import (
-    VW,
     GameRound,
     QualityGame,
     coffee,
@@ -23,6 +22,7 @@ from coterie.bench.service.decisions import (
 from coterie.bench.service.loadtest import LoadPlan, rank_writer
 from coterie.errors import FileError
 from coterie.models.features import count
+from coterie.policies.vw import SETTINGS
 from coterie.service.core.question import Action
 from coterie.service.http.routes.decisions import RankBody
 from coterie.service.personalizer.bodies import RankIn
@@ -58,7 +58,7 @@ def test_worlds_are_the_same_for_the_same_seed() -> None:
 def test_vowpal_wabbit_plays_the_same_rounds() -> None:
     pytest.importorskip("vowpalwabbit")
     rounds = food(0, 60)
-    for options in VW.values():
+    for options in SETTINGS.values():
         choices, chances = play_vw(rounds, 0, options)
         assert len(choices) == 60
         assert all(0 < p <= 1 for p in chances)

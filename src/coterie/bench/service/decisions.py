@@ -9,7 +9,7 @@ import io
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,19 +25,13 @@ from coterie.bench.measuring import Measured
 from coterie.data.files import data_folder, find_file, read_bytes
 from coterie.data.logs.rules import Config
 from coterie.errors import CoterieError, FileError
+from coterie.models.features import FeatureObjects as Features
 from coterie.models.features import flatten
+from coterie.policies.vw import SETTINGS
 from coterie.service.core.bandit import Bandit
 from coterie.service.core.question import Action, Question
 
 SUITE = "decisions"
-# Personalizer's old default, and four settings that do well on some games; the best in hindsight counts.
-VW = {
-    "personalizer": "--cb_explore_adf --epsilon 0.1 --power_t 0 -l 0.001 --cb_type mtr -q ::",
-    "epsilon": "--cb_explore_adf --epsilon 0.05 -q UA",
-    "fast": "--cb_explore_adf --epsilon 0.02 -l 2 -q UA",
-    "squarecb": "--cb_explore_adf --squarecb -q UA",
-    "slow": "--cb_explore_adf --epsilon 0.02 -l 0.1 -q UA",
-}
 EXPLORING = {
     "policy 0.02": Config(),
     "policy 0.05": Config(exploration=0.05),
@@ -47,7 +41,6 @@ EXPLORING = {
     "epsilon 0.1": Config(explore="epsilon", exploration=0.1),
 }
 
-Features = Sequence[Mapping[str, Any]]
 Played = tuple[list[int], list[float]]  # choices, and their probabilities
 
 
@@ -114,7 +107,7 @@ def results(quick: bool, on_progress: Callable[[str], None]) -> Iterator[GameRes
         rival, setting = math.nan, "not installed"
         if find_spec("vowpalwabbit") is not None:
             found = {}
-            for name, options in VW.items():
+            for name, options in SETTINGS.items():
                 on_progress(f"{game.name}: Vowpal Wabbit, {name}")
                 found[name] = mean_score(game, seeds, partial(play_vw, options=options)).value
             setting = (min if game.by_regret else max)(found, key=lambda name: found[name])

@@ -6,10 +6,10 @@ any other change is a new VERSION.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,15 +20,16 @@ from coterie.data.logs.rules import Config
 from coterie.errors import FileError, ParameterError
 from coterie.models.encoded import Encoded, name_of
 from coterie.models.encoded import encode as hashed_actions
+from coterie.models.features import FeatureObjects
 
 T = TypeVar("T")
+Features = FeatureObjects
 VERSION = 3
 LEVEL = 1  # of zlib
 PLACE = 0xFFFFFFFF  # the part of a position that is in a checksum
 ALONE = 24  # bytes of an id that is hashed alone
 SLOT = "\x1f"  # between an event's id and a slot's number: no client can choose it
 
-Features = Sequence[Mapping[str, Any]]
 ArmName = Literal["", "champion", "holdback", "challenger"]  # "" outside of a trial
 # What a policy reads: ids, vectors of hashed features, or both and the context in one model.
 Kind = Literal["items", "vectors", "model"]

@@ -35,7 +35,7 @@ class Likes(NamedTuple):
     whole: bool  # whether these are the complete published files
 
 
-class Prepared(NamedTuple):
+class PreparedLikes(NamedTuple):
     """The data that rounds are drawn from."""
 
     user_ids: Ints  # (n_users,) users with at least one like
@@ -93,7 +93,7 @@ class Labelled(Dealt):
             {(min(pair), max(pair)) for pair in pairs if known.issuperset(pair) and pair[0] != pair[1]}
         )
 
-    def read(self, folder: Path) -> Prepared:
+    def read(self, folder: Path) -> PreparedLikes:
         """Read the likes, and make the items' features of their tags."""
         likes = self.reader(folder, self.verify)
         item_ids, tagging, users, items = likes.item_ids, likes.tagging, likes.users, likes.items
@@ -111,7 +111,7 @@ class Labelled(Dealt):
         starts = np.append(first, len(pairs)).astype(np.int64)
         liked = np.searchsorted(item_ids, pairs[:, 1])
         listed = Candidates.trusted(item_ids.tolist(), vectors)
-        return Prepared(user_ids, starts, liked, listed, likes.fingerprint, likes.whole)
+        return PreparedLikes(user_ids, starts, liked, listed, likes.fingerprint, likes.whole)
 
     def deal(self, rng: np.random.Generator) -> Batch:
         """Draw all rounds: users, liked items, the others, and the order of each list."""
@@ -146,7 +146,7 @@ def _grow(first: Ints, one: Ints) -> tuple[Ints, Ints, Ints]:
     return items[np.argsort(when)], size, rank[which[len(first) :]]
 
 
-def _labels(ready: Prepared, user: Ints, candidates: Ints) -> Floats:
+def _labels(ready: PreparedLikes, user: Ints, candidates: Ints) -> Floats:
     """Return 1 where the round's user likes the candidate, else 0."""
     n_items = len(ready.items)
     of_user = np.repeat(np.arange(len(ready.user_ids)), np.diff(ready.starts))

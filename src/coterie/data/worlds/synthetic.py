@@ -12,9 +12,7 @@ from coterie.errors import ParameterError
 
 __all__ = ["WORLDS", "DenseWorld", "OneHotWorld", "Recipe", "SparseWorld", "World", "make_world"]
 
-KINDS: dict[str, type[OneHotWorld] | type[DenseWorld] | type[SparseWorld]] = {
-    kind.kind: kind for kind in (OneHotWorld, DenseWorld, SparseWorld)
-}
+KINDS: dict[str, type[World]] = {kind.kind: kind for kind in (OneHotWorld, DenseWorld, SparseWorld)}
 
 
 def make_world(parameters: JsonObject) -> World:
