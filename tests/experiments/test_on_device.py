@@ -31,7 +31,7 @@ from coterie.experiments.run import on_device  # noqa: E402
 
 CPU = jax.devices("cpu")[0]
 SPECS = ("cab:alpha=0.0", "cab:alpha=0.05:gamma=2.0", "cab:alpha=0.2:gamma=3.0")
-ROUNDS = 620  # more than two batches, and not a multiple of one
+ROUNDS = 300  # more than one batch
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield open_dataset("lastfm", verify=False, n_rounds=1_000)
 
 
-def tasks(world: Any, folder: Path, *specs: str, suffix: str = ".parquet") -> list[Task]:
-    runs = [Run.of(parse_spec(text), world, seed, ROUNDS) for text in specs for seed in (3, 4)]
+def tasks(
+    world: Any, folder: Path, *specs: str, suffix: str = ".parquet", n_rounds: int = ROUNDS
+) -> list[Task]:
+    runs = [Run.of(parse_spec(text), world, seed, n_rounds) for text in specs for seed in (3, 4)]
     return [(run, folder / Path(run.file_name()).with_suffix(suffix)) for run in runs]
 
 
@@ -76,12 +78,19 @@ def test_runs_side_by_side_go_on_from_wherever_each_was_and_have_the_trace_of_a_
     given = tasks(Rest(data, 100), tmp_path, *SPECS)
     monkeypatch.setattr("coterie.data.published.labelled.Labelled.every", 250)
 
-    def stop(counts: Any) -> None:
-        if max(counts) >= 250:
-            raise KeyboardInterrupt
+    play, played = JointRuns.play, list[int]()
 
-    with pytest.raises(KeyboardInterrupt):
-        record_all(given[:4], stop, on_device.on_device(CPU))
+    def stop(runs: JointRuns, asked: Any) -> Any:
+        played.append(len(asked))
+        if len(played) == 2:  # all have kept their first batch, and ask for the next
+            raise KeyboardInterrupt
+        return play(runs, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JointRuns, "play", stop)
+        with pytest.raises(KeyboardInterrupt):
+            record_all(given[:4], workers=on_device.on_device(CPU))
+    assert played == [4, 4]
     assert list(tmp_path.glob("*.partial/*.policy"))
     record_all(given[4:5], workers=1)
     told: list[list[int]] = []
@@ -104,7 +113,7 @@ def test_what_a_device_cannot_play_goes_to_processes(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs = ["cab", "cab:thompson=true", "cab:half_life=9", "linucb"]
-    given = tasks(data, tmp_path, *specs)
+    given = tasks(data, tmp_path, *specs, n_rounds=40)
     assert [on_device.shape_of(run) for run, _ in given[::2]] == [(12, 25), *[None] * 3]
     asked: list[Any] = []
 
@@ -116,7 +125,7 @@ def test_what_a_device_cannot_play_goes_to_processes(
     told: list[list[int]] = []
     on_device.on_device(CPU)(given, lambda counts: told.append(list(counts)), record)
     assert asked == [text for text in specs[1:] for _ in range(2)]
-    assert told[-1] == [ROUNDS] * len(given)
+    assert told[-1] == [40] * len(given)
     assert [path.exists() for _, path in given] == [True] * 2 + [False] * 6
 
 
