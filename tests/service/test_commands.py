@@ -184,6 +184,8 @@ def test_a_load_test_of_several_services_says_what_following_costs() -> None:
             "2",
             "--seconds",
             "2",
+            "--warm",
+            "1000",
             "--connections",
             "4",
             "--ids",
