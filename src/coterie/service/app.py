@@ -19,7 +19,7 @@ from prometheus_client import generate_latest
 
 from coterie import __version__
 from coterie.service.coordination.coordinator import STOPPING, Coordinator
-from coterie.service.coordination.sequencer import STARTING
+from coterie.service.coordination.sequencer import LEARNING, STARTING
 from coterie.service.core.warm_up import warm_up
 from coterie.service.demo import live
 from coterie.service.evaluations.job_queue import Evaluations
@@ -75,7 +75,7 @@ async def readyz(state: State) -> Response[Readiness]:
         behind=round(coordinator.sequencer.behind, 3),
     )
     # With 404 HAProxy lets requests end that it has sent, with 503 it cuts them off (disable-on-404).
-    return Response(found, status_code=404 if why == STOPPING else 503 if why else 200)
+    return Response(found, status_code=404 if why in (STOPPING, LEARNING) else 503 if why else 200)
 
 
 @get("/metrics", opt=READ, operation_id="metrics", media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,6 +1,7 @@
 """Equal services on one store: any of them answers any request, and all have the same state."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -366,6 +367,48 @@ def test_other_rules_hold_for_all(url: str) -> None:
         assert await b.reward("late", 1.0) == "late"
 
     with_services(url, work)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_while_another_policy_learns_a_long_log_requests_are_sent_to_the_service_that_has_learned_it(
+    url: str, long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequencer, "LONG_LOG", 10 if long else 1_000)
+    learning, go_on = threading.Event(), threading.Event()
+
+    async def work(services: list[Coordinator]) -> None:
+        a, b = services
+        for k in range(20):
+            await a.rank(ask(f"e{k}", f"user-{k}"))
+        await b.sequencer.follow()
+        usual = b.bandit.relearn
+        assert usual is not None
+
+        def slow(config: Config) -> Bandit:
+            learning.set()
+            assert go_on.wait(30)
+            return usual(config)
+
+        b.bandit.relearn = slow
+        await a.configure(Config(policy="linucb"))
+        following = asyncio.create_task(b.sequencer.follow())
+        assert await asyncio.to_thread(learning.wait, 30)
+        asked = asyncio.create_task(b.rank(ask("at b")))
+        await a.rank(ask("at a"))
+        await asyncio.sleep(0)
+        assert b.not_ready == (sequencer.LEARNING if long else None)
+        go_on.set()
+        await following
+        assert b.not_ready is None
+        if long:
+            with pytest.raises(Problem, match="another policy learns the log"):
+                await asked
+            await b.rank(ask("at b"))
+        else:
+            await asked
+        b.bandit.relearn = usual
+
+    with_services(url, work, count=2)
 
 
 def test_names_that_a_killed_service_left_are_removed_by_the_next_one(url: str) -> None:

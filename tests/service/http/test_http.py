@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from litestar.testing import TestClient
 
 from coterie.data.logs.rules import Config
-from coterie.service.coordination.sequencer import Sequencer
+from coterie.service.coordination.sequencer import LEARNING, Sequencer
 from coterie.service.http.keys import Keyring, hash_key, new_key
 from coterie.service.http.limits import Rate
 from coterie.service.log.sqlite_store import SqliteStore
@@ -269,6 +269,16 @@ def test_another_policy_learns_the_log_before_it_decides(tmp_path: Path) -> None
     with client_of(tmp_path, config=Config(policy="linucb", exploration=0.0)) as client:
         assert _number(client, "coterie_payoffs_learned") == 10
         assert client.get("/v1/events/after").status_code == 200
+
+
+def test_a_balancer_lets_requests_end_while_another_policy_learns_the_log(tmp_path: Path) -> None:
+    with served(tmp_path / "log.db") as (client, coordinator):
+        coordinator.sequencer.refusing = LEARNING
+        assert client.get("/readyz").status_code == 404
+        refused = client.post("/v1/rank", json={"actions": [{"id": "a"}]})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        coordinator.sequencer.refusing = None
+        assert client.get("/readyz").status_code == 200
 
 
 def test_a_service_that_is_far_behind_the_log_says_so_and_still_decides(

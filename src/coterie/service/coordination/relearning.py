@@ -8,11 +8,10 @@ from typing import Any
 from coterie.data.logs.records import Record
 from coterie.data.logs.rules import Config
 from coterie.service.coordination.sequencer import Sequencer
-from coterie.service.core.bandit import Bandit
+from coterie.service.core.bandit import Bandit, models_to_learn
 from coterie.service.core.policy_config import same_model
 from coterie.service.problems import Problem
 from coterie.service.snapshots.recovery import relearn
-from coterie.service.trial.assignment import alone, challenger_of
 
 FEW = 100  # records that a bandit may catch up with in one turn
 
@@ -34,15 +33,6 @@ async def configure(sequencer: Sequencer, config: Config, contract: Mapping[str,
         # A user who is scrubbed from the log meanwhile would have two names in what is learned.
         async with sequencer.lease:
             await _relearn(sequencer, sequencer.bandit, config, contract)
-
-
-def models_to_learn(bandit: Bandit, config: Config) -> list[Config]:
-    """Return the models that have to learn the log before these rules can be in force."""
-    found = [] if same_model(bandit.config, config) == bandit.config else [alone(config)]
-    wanted, running = challenger_of(config), bandit.challenger
-    if wanted is not None and (running is None or same_model(running.config, wanted) != running.config):
-        found.append(wanted)
-    return found
 
 
 async def _relearn(

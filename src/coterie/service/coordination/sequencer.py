@@ -19,12 +19,12 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from numpy.linalg import LinAlgError
 
-from coterie.data.logs.records import Forget, Rank, Record, Tick, index_of, join, pack_content
+from coterie.data.logs.records import Configure, Forget, Rank, Record, Tick, index_of, join, pack_content
 from coterie.errors import ContextError, FileError, UnavailableError
 from coterie.service.clock import Clock
 from coterie.service.coordination.lease import Lease
 from coterie.service.coordination.turns import Turns
-from coterie.service.core.bandit import Bandit
+from coterie.service.core.bandit import Bandit, models_to_learn
 from coterie.service.core.draft import Draft, PostponedError
 from coterie.service.core.events import Outcome
 from coterie.service.core.workload import long_to_apply
@@ -47,7 +47,9 @@ from coterie.service.store_errors import (
 from coterie.service.threads import in_thread
 
 T = TypeVar("T")
-STARTING = "starting"  # why work is refused until the log is read
+STARTING = "starting"  # why work is refused until the log is read,
+LEARNING = "another policy learns the log"  # and while it is read again
+LONG_LOG = 1_000  # records that are learned so fast that answers may wait for it
 MOST = 1_000  # requests in one batch
 FEW = 64  # records of others that are applied in the event loop at once
 GATHER = 0.003  # seconds in which a batch takes more requests where other services write, too
@@ -363,13 +365,25 @@ class Sequencer:
                     self.take(found)
                 continue
             if new.records:
-                await self._apply(new.records, new.names)
+                await self._apply_news(new)
                 # Each service removes the names of users who made room, because the one that wrote this may be gone.
                 self._gone += self.bandit.drain().gone
             if new.all:
                 self._current = asked
                 return self.bandit.position > before
             read = None
+
+    async def _apply_news(self, new: New) -> None:
+        """Apply what others have written. If that takes long, new work is refused: others have less to do."""
+        if self.refusing is None and self.bandit.position >= LONG_LOG:
+            rules = [record.config for record in new.records if isinstance(record, Configure)]
+            if any(models_to_learn(self.bandit, config) for config in rules):
+                self.refusing = LEARNING
+        try:
+            await self._apply(new.records, new.names)
+        finally:
+            if self.refusing == LEARNING:
+                self.refusing = None
 
     async def _apply(
         self, records: Sequence[Record], names: Mapping[int, str], long: bool = False

@@ -683,6 +683,15 @@ class Bandit:
         self.user_names.drop(number)
 
 
+def models_to_learn(bandit: Bandit, config: Config) -> list[Config]:
+    """Return the models that have to learn the log before these rules can be in force."""
+    found = [] if same_model(bandit.config, config) == bandit.config else [alone(config)]
+    wanted, running = challenger_of(config), bandit.challenger
+    if wanted is not None and (running is None or same_model(running.config, wanted) != running.config):
+        found.append(wanted)
+    return found
+
+
 def new_secret() -> bytes:
     """Return what a new loop draws with."""
     return secrets.token_bytes(SECRET)
