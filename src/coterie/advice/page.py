@@ -12,7 +12,7 @@ from coterie.advice.distances import Distances
 from coterie.advice.groups import Groups
 from coterie.advice.ranking import PRIOR
 from coterie.advice.sharing import Sharing
-from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
+from coterie.report.page import FAINT, SERIES, figure, note, paragraphs, table, whole_page, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,10 +41,10 @@ def write_advice(advice: Advice, path: str | os.PathLike[str]) -> Path:
         f"<pre>{escape(advice.command())}\n{escape(advice.code())}</pre>",
         "<h2>The log</h2>",
         _log(advice),
-        *(f'<p class="note">{escape(note)}</p>' for note in records.notes),
+        *map(note, records.notes),
     ]
     kicker = f"{advice.name}: {records.n_users:,} users, {len(records.users):,} records"
-    return write_page(path, kicker=kicker, title=title, body=body)
+    return write_page(path, whole_page(kicker=kicker, title=title, body=body))
 
 
 def _curves(axes: "Axes", shared: Sharing) -> None:

@@ -3,13 +3,12 @@
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.evaluation.evaluate import Evaluation, Result, Window
 from coterie.evaluation.words import LOGGED, headline, lead, table
-from coterie.report.page import FAINT, INK, SERIES, figure, paragraphs, write_page
+from coterie.report.page import FAINT, INK, SERIES, figure, note, paragraphs, whole_page, write_page
 from coterie.report.page import table as html_table
 
 if TYPE_CHECKING:
@@ -39,11 +38,11 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str]) -> Pa
         title = "What the policies would have earned over time"
         caption = f"The same in parts of the log, one after the other; shaded are the {level} intervals."
         parts += ["<h2>Over time</h2>", figure(title, _over_time, results, caption, height=3.2)]
-    parts += ["<h2>The numbers</h2>", html_table(head, body), paragraphs([HOW])]
-    parts += [f'<p class="note">{escape(note)}</p>' for note in evaluation.notes]
+    parts += ["<h2>The numbers</h2>", html_table(head, body, ranked=True), paragraphs([HOW])]
+    parts += list(map(note, evaluation.notes))
     log = evaluation.log
     kicker = f"{log.name}: {len(log.interactions):,} decisions, {len(evaluation.results)} policies"
-    return write_page(path, kicker=kicker, title=headline(evaluation), body=parts)
+    return write_page(path, whole_page(kicker=kicker, title=headline(evaluation), body=parts))
 
 
 def _ranking(axes: "Axes", results: list[Result]) -> None:

@@ -89,41 +89,38 @@ def paragraphs(lines: Iterable[str]) -> str:
     return "\n".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table that scrolls; the first column has names."""
-    return f'<div class="scroll">{plain_table(head, rows)}</div>'
+def note(text: str) -> str:
+    """Return a sentence in small letters."""
+    return f'<p class="note">{escape(text)}</p>'
 
 
-def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, ranked: bool = False) -> str:
+    """Return a table that scrolls; the first column has names. If it is `ranked`, the first line is the best."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    kind = "scroll ranked" if ranked else "scroll"
+    return f'<div class="{kind}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def write_page(path: str | os.PathLike[str], *, kicker: str, title: str, body: Iterable[str]) -> Path:
-    """Write a page, and return its path."""
-    top = f'<p class="kicker">{escape(kicker)}</p><h1>{escape(title)}</h1>\n'
+def whole_page(*, kicker: str, title: str, body: Iterable[str]) -> str:
+    """Return a page that loads nothing; `body` is HTML."""
     style = files("coterie.report").joinpath("style.css").read_text("utf-8")
-    return write_html(path, frame(escape(title), style, top + "\n".join(body) + "\n"))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body><main>"
+        f'<p class="kicker">{escape(kicker)}</p>\n<h1>{escape(title)}</h1>\n'
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
 
 
-def write_html(path: str | os.PathLike[str], text: str) -> Path:
+def write_page(path: str | os.PathLike[str], text: str) -> Path:
     """Write a page atomically, and return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path
-
-
-def frame(title: str, style: str, body: str, more_policy: str = "") -> str:
-    """Return a whole page. `title` and `body` are HTML; `more_policy` adds to the Content-Security-Policy."""
-    policy = f"default-src 'none'; style-src 'unsafe-inline'{more_policy}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{title}</title><style>{style}</style></head>\n<body><main>{body}</main></body></html>\n"
-    )

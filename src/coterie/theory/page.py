@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.arrays import Floats
-from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, write_page
+from coterie.report.page import FAINT, SERIES, figure, paragraphs, table, whole_page, write_page
 from coterie.theory.watching import WatchedRun
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def write_watched(seen: WatchedRun, name: str, path: str | os.PathLike[str]) -> 
         table(("", ""), [(key, _text(value)) for key, value in seen.summary().items()]),
     ]
     kicker = f"CAB on {name}: {seen.n_users} users, α(T) = {seen.alpha:.3g}, γ = {seen.gamma:g}"
-    return write_page(path, kicker=kicker, title=settled, body=body)
+    return write_page(path, whole_page(kicker=kicker, title=settled, body=body))
 
 
 def _bound_words(seen: WatchedRun) -> str:

@@ -5,11 +5,10 @@ import os
 import shlex
 from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 import coterie
+from coterie.arrays import JsonObject
 from coterie.experiments.report.figures import curves_figure, neighbourhood_figures
 from coterie.experiments.report.words import (
     about,
@@ -23,7 +22,8 @@ from coterie.experiments.report.words import (
 from coterie.experiments.run.specs import Spec
 from coterie.experiments.study.compare import Comparison, Plan
 from coterie.experiments.study.table import table
-from coterie.report.page import SERIES, count, frame, plain_table, write_html
+from coterie.report.page import SERIES, count, note, paragraphs, whole_page, write_page
+from coterie.report.page import table as html_table
 
 LOST = (
     "The curves show what each program has lost so far by not showing the best candidate, which only we "
@@ -37,50 +37,51 @@ WHY = (
     "Which users help to decide for a user? Those who react to the item in the same way; for another item these "
     "may be others. Below are the neighbours of one user after the run."
 )
-AGAIN = "<h2>Do it again</h2>\n<p>The same command gives the same numbers.</p>\n<pre>{}</pre>"
 
 
 def write_report(comparison: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write the report to `path`, and return it."""
-    return write_html(path, report(comparison))
+    return write_page(path, report(comparison))
 
 
 def report(comparison: Comparison) -> str:
     """Return the report as HTML."""
     plan = comparison.plan
-    return from_template(
-        "report.html",
-        plan,
-        title=escape(headline(comparison)),
-        kicker=escape(f"{len(plan.specs)} ways to choose, compared on {plan.name}"),
-        lead=escape(lead(comparison)),
-        setting=escape(setting(comparison)),
-        policies=_list(comparison, [(spec, about(spec)) for spec in plan.specs]),
-        curves_words=PAID if plan.is_log else LOST,
-        curves=curves_figure(comparison),
-        curves_narrow=curves_figure(comparison, narrow=True),
-        reasons_title=escape(reasons_title(comparison)),
-        reasons=_list(comparison, [pair for pair in reasons(comparison) if pair[1]]),
-        picture=_picture(comparison),
-        table=plain_table(*table(comparison)),
-        command=command(comparison),
-        world=escape(json.dumps(plan.world.parameters())),
-        traces=escape(str(plan.out / "traces")),
+    curves = (
+        f'<div class="wide">{curves_figure(comparison)}</div>'
+        f'<div class="narrow">{curves_figure(comparison, narrow=True)}</div>'
     )
+    spread = f"Mean ± spread (standard deviation) over {count(plan.n_runs, 'run')}, best first."
+    traces = f"Traces, round by round, are in {plan.out / 'traces'}."
+    body = [
+        f'<p class="lead">{escape(lead(comparison))}</p>',
+        "<h2>What was tried</h2>",
+        paragraphs([setting(comparison)]),
+        _list(comparison, [(spec, about(spec)) for spec in plan.specs]),
+        "<h2>What happened</h2>",
+        paragraphs([PAID if plan.is_log else LOST]),
+        f"<figure>{curves}</figure>",
+        f"<h2>{escape(reasons_title(comparison))}</h2>",
+        _list(comparison, [pair for pair in reasons(comparison) if pair[1]]),
+        _picture(comparison),
+        "<h2>The numbers</h2>",
+        note(spread),
+        html_table(*table(comparison), ranked=True),
+        ending(plan, command(comparison), "World", plan.world.parameters(), traces),
+    ]
+    kicker = f"{len(plan.specs)} ways to choose, compared on {plan.name}"
+    return whole_page(kicker=kicker, title=headline(comparison), body=body)
 
 
-def from_template(name: str, plan: Plan, *, title: str, command: str, **values: str) -> str:
-    """Return the page whose body is the template `name`, filled in; `title` and `values` are HTML."""
-    folder = files("coterie.experiments.report")
-    template = Template(folder.joinpath(name).read_text("utf-8"))
-    values |= {
-        "again": AGAIN.format(escape(command)),
-        "runs": count(plan.n_runs, "run"),
-        "seeds": ", ".join(map(str, plan.seeds)),
-        "version": escape(coterie.__version__),
-    }
-    body = template.substitute(title=title, **values)
-    return frame(title, folder.joinpath("style.css").read_text("utf-8"), body, "; img-src data:")
+def ending(plan: Plan, command: str, what: str, facts: JsonObject, beside: str) -> str:
+    """Return how to do it again: the command, the seeds, `what` was played with its `facts`, and what is kept."""
+    seeds = ", ".join(map(str, plan.seeds))
+    return (
+        "<h2>Do it again</h2>\n<p>The same command gives the same numbers.</p>\n"
+        f"<pre>{escape(command)}</pre>\n<footer>\n"
+        f"<p>Seeds {seeds}. {what}: <code>{escape(json.dumps(facts))}</code></p>\n"
+        f"<p>{escape(beside)} Written by coterie {escape(coterie.__version__)}.</p>\n</footer>"
+    )
 
 
 def command(comparison: Comparison) -> str:
@@ -105,7 +106,7 @@ def _list(comparison: Comparison, texts: Iterable[tuple[Spec, str]]) -> str:
         colour = f"background: var(--series-{comparison.plan.specs.index(spec) % len(SERIES)})"
         swatch = f'<i class="swatch" style="{colour}"></i>'
         lines.append(f"<li>{swatch}<b>{escape(spec.title)}</b> {escape(text)}</li>")
-    return "\n".join(lines)
+    return f"<ul>{''.join(lines)}</ul>"
 
 
 def _picture(comparison: Comparison) -> str:
@@ -115,7 +116,7 @@ def _picture(comparison: Comparison) -> str:
         f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
         for caption, svg in neighbourhood_figures(comparison.picture, comparison.pictured.title)
     )
-    words = "\n".join(f'<p class="note">{escape(text)}</p>' for text in picture_words(comparison))
+    words = "\n".join(map(note, picture_words(comparison)))
     return (
         f"<h2>One user, other neighbours for other items</h2>\n<p>{WHY}</p>\n"
         f'<div class="pair">{panels}</div>\n{words}'

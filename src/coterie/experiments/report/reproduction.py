@@ -1,12 +1,11 @@
 """The report of a reproduction: one HTML file that works offline and describes the data's limits."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from coterie.experiments.report.comparison import from_template
+from coterie.experiments.report.comparison import ending
 from coterie.experiments.report.words import headline, reason
 from coterie.experiments.study.compare import PolicyResult
 from coterie.experiments.study.metrics import shown
@@ -15,7 +14,7 @@ from coterie.experiments.study.protocol import Protocol
 from coterie.experiments.study.reproduce import Reproduced, statistics
 from coterie.experiments.study.table import LOG_HEAD, paid
 from coterie.experiments.study.tuning import is_by_luck, read_score
-from coterie.report.page import count, plain_table, write_html
+from coterie.report.page import count, note, table, whole_page, write_page
 
 FIGURES = {
     "figure-1": (
@@ -33,31 +32,44 @@ FIGURES = {
         "over neighbouring rounds; shaded is the spread between the users served.",
     ),
 }
+BESIDE = (
+    "Beside this page: figures as SVG, PDF and PNG; all numbers as JSON and Parquet; traces, round by round."
+)
 
 
 def write_evidence(evidence: Reproduced, command: Sequence[str]) -> Path:
     """Write report.html beside the numbers, and return its path. `command` is the command that repeats it."""
-    return write_html(evidence.protocol.out / "report.html", page(evidence, command))
+    return write_page(evidence.protocol.out / "report.html", page(evidence, command))
 
 
 def page(evidence: Reproduced, command: Sequence[str]) -> str:
     """Return the report as HTML."""
     plan, protocol = evidence.comparison.plan, evidence.protocol
-    return from_template(
-        "reproduce.html",
-        plan,
-        title=escape(f"{evidence.title}: {headline(evidence.comparison)}"),
-        lead=escape(lead(evidence)),
-        warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
-        statistics=plain_table(*statistics_table(evidence)),
-        tuned_share=f"{protocol.tuned_share:.0%}",
-        figures="\n".join(_figure(name, in_page(sheet)) for name, sheet in evidence.sheets.items()),
-        table=plain_table(*final_table(evidence)),
-        tuning_words=escape(_tuning_words(evidence)),
-        tuning=plain_table(*tuning_table(evidence)),
-        command=shlex.join(command),
-        data=escape(json.dumps(protocol.data.parameters())),
-    )
+    body = [
+        f'<p class="lead">{escape(lead(evidence))}</p>',
+        *(f'<p class="warning">{escape(text)}</p>' for text in warnings(evidence)),
+        "<h2>The data</h2>",
+        table(*statistics_table(evidence)),
+        note(
+            "In the paper's Table 1, d is the number of items where these have no features, and T counts retained "
+            f"records for logs. Rounds here are those reported, after the first {protocol.tuned_share:.0%} were used "
+            "for tuning."
+        ),
+        *(_figure(name, in_page(sheet)) for name, sheet in evidence.sheets.items()),
+        "<h2>The numbers</h2>",
+        note(
+            f"Mean ± spread (standard deviation) over {count(plan.n_runs, 'run')} of the reported part, best first. "
+            "“Asked” is the mean number of users whose experience a decision rested on, “shared” how often a payoff "
+            "taught more than one user, and “with” how many it then taught."
+        ),
+        table(*final_table(evidence), ranked=True),
+        "<h2>What tuning chose</h2>",
+        note(_tuning_words(evidence)),
+        table(*tuning_table(evidence)),
+        ending(plan, shlex.join(command), "Data", protocol.data.parameters(), BESIDE),
+    ]
+    title = f"{evidence.title}: {headline(evidence.comparison)}"
+    return whole_page(kicker="The paper's section 5, done again", title=title, body=body)
 
 
 def lead(evidence: Reproduced) -> str:
@@ -161,4 +173,4 @@ def _tuning_words(evidence: Reproduced) -> str:
 
 def _figure(name: str, svg: str) -> str:
     title, words = FIGURES[name]
-    return f'<h2>{escape(title)}</h2>\n<p>{escape(words)}</p>\n<div class="plot">{svg}</div>'
+    return f"<h2>{escape(title)}</h2>\n<p>{escape(words)}</p>\n<figure>{svg}</figure>"
