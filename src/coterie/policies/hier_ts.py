@@ -100,7 +100,7 @@ class HierTS(Policy):
         own = x @ inner
         covariance = own @ x.T + a * a * (own @ between @ own.T)
         chances = probability_of_best_together(estimate, (covariance + covariance.T) / 2, self.learned)
-        members = np.full(len(x), len(self._known) + (user not in self._known), dtype=np.int64)
+        members = len(self._known) + (user not in self._known)
         width = np.sqrt(np.maximum(np.diag(covariance), 0))
         return Decision(user, x, estimate, chances, estimate=estimate, width=width, basis=Basis(members))
 

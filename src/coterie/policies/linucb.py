@@ -88,8 +88,7 @@ class LinUCB(Policy):
         width = scale * spread
         chances = self.rows.chances(row, items, scale, self.learned) if self.thompson else None
         score = estimate if self.thompson else estimate + width
-        pooled = len(self._known) + (user not in self._known) if self.shared else 1
-        members = np.full(len(estimate), pooled, dtype=np.int64)
+        members = len(self._known) + (user not in self._known) if self.shared else 1
         return Decision(user, contexts, score, chances, estimate=estimate, width=width, basis=Basis(members))
 
     def learn(self, user: Hashable, context: ActionLike, payoff: float) -> int:

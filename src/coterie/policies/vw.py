@@ -120,8 +120,8 @@ class VW(Policy):
         contexts = self._kind.read(contexts)
         lines = self._lines(contexts)
         chances = self._predict(self._own([_shared(user), *lines]))
-        members = np.full(len(lines), self._members(user))
-        return Decision(user, contexts, chances, chances, estimate=np.zeros(len(lines)), basis=Basis(members))
+        basis = Basis(self._members(user))
+        return Decision(user, contexts, chances, chances, estimate=np.zeros(len(lines)), basis=basis)
 
     def draw(self, decision: Decision) -> int:
         """Draw a candidate, and keep the decision, to learn from it."""

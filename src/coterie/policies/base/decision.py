@@ -245,7 +245,7 @@ def decide_with(
     own: View,
     near: View,
     scale: float,
-    members: int,
+    members: Ints | int,
     chances: Floats | None = None,
 ) -> Decision:
     """Return the decision by the estimate and bound of a group of `members` users, or by chances."""

@@ -39,12 +39,13 @@ import numpy as np
 
 from coterie.arrays import Bools, Ints
 from coterie.errors import FileError
+from coterie.models import View
 from coterie.models.actions import Actions
 from coterie.models.bounds import is_near
 from coterie.models.checks import check_flag, check_number
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
 from coterie.models.rows.layered_graph import ALL_ALIVE, NO_LABELS, Alive, LayeredGraph
-from coterie.policies.base.decision import Basis, Decision
+from coterie.policies.base.decision import Decision, decide_with
 from coterie.policies.base.parameters import Seed, make_random, scale_at
 from coterie.policies.clustering.numbered_users import RowUsers
 
@@ -106,11 +107,7 @@ class COFIBA(RowUsers):
                 rows = self._component(row, layer)
                 estimate[shown], spread[shown] = self.user_rows.pooled(rows, items[shown])
                 members[shown] = len(rows)
-        width = scale * spread
-        return Decision(
-            user, contexts, estimate + width, estimate=own.estimate, width=scale * own.spread,
-            basis=Basis(members, estimate, width),
-        )  # fmt: skip
+        return decide_with(user, contexts, own, View(estimate, spread), scale, members)
 
     def _learn(self, row: int, contexts: Actions, payoff: float) -> None:
         """Update the user, then the users' graph of the item's cluster, then the items' graph."""
