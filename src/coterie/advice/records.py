@@ -70,37 +70,26 @@ def shuffled(key: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
 
 
 def make_records(users: Any, items: Any, payoffs: Any, vectors: Any = None) -> Records:
-    """Return records from users, items and payoffs.
+    """Return records from users, items and payoffs, which were checked when they were read.
 
-    With `vectors`, items are its rows. Vectors longer than 1 are all divided by the longest length; those
-    with more than 40 features are projected on the first 40 principal directions.
+    With `vectors`, items are its rows. Those with more than 40 features are projected on the first 40 principal
+    directions.
     """
     names, user = positions(list(users))
     paid = np.asarray(payoffs, dtype=np.float64)
     if not len(paid):
         raise ParameterError("the log holds no records")
-    if not (np.abs(paid) <= 1).all():
-        bad = int(np.argmin(np.abs(paid) <= 1))
-        raise ParameterError(f"record {bad + 1}: payoff is {paid[bad]}, expected a number in [-1, 1]")
-    notes: list[str] = []
     if vectors is None:
         _, item = positions(list(items))
         return Records(user, item, paid, names)
     item, matrix = np.asarray(items, dtype=np.int64), np.array(vectors, dtype=np.float64)
-    if not np.isfinite(matrix).all():
-        raise ParameterError("features hold NaN or infinity; every feature must be a finite number")
-    longest = float(np.sqrt(np.einsum("if,if->i", matrix, matrix)).max(initial=0))
-    if longest > 1 + 1e-9:
-        matrix /= longest
-        notes.append(f"Features were divided by {longest:.4g}, the length of the longest item.")
-    if matrix.shape[1] > MOST_FEATURES:
-        whole, held = float((matrix**2).sum()), np.linalg.eigh(matrix.T @ matrix)[1][:, -MOST_FEATURES:]
-        matrix = matrix @ held
-        share = float((matrix**2).sum()) / whole if whole else 1.0
-        notes.append(
-            f"Of {len(held)} features, {MOST_FEATURES} directions are used; they hold {share:.0%} of them."
-        )
-    return Records(user, item, paid, names, matrix, tuple(notes))
+    if matrix.shape[1] <= MOST_FEATURES:
+        return Records(user, item, paid, names, matrix)
+    whole, held = float((matrix**2).sum()), np.linalg.eigh(matrix.T @ matrix)[1][:, -MOST_FEATURES:]
+    matrix = matrix @ held
+    share = float((matrix**2).sum()) / whole if whole else 1.0
+    note = f"Of {len(held)} features, {MOST_FEATURES} directions are used; they hold {share:.0%} of them."
+    return Records(user, item, paid, names, matrix, (note,))
 
 
 def from_blocks(blocks: Iterable[Batch]) -> Records:
