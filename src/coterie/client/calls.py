@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from coterie.errors import MissingExtraError, NoAnswerError, ParameterError, ServiceError
 
+JsonObject = dict[str, Any]
 Features = Sequence[Mapping[str, Any]]
 Action = str | Mapping[str, Any]  # an id, or {"id": …, "features": […], "cost": …}
 Outcome = Literal["applied", "duplicate", "late", "not_activated", "not_learned", "unknown_event", "not_sent"]
@@ -168,7 +169,7 @@ def rank_call(
     """Return the request of a rank; its event id is made here, so that every attempt has the same one."""
     event = uuid.uuid4().hex if event_id is None else event_id
     sent = [{"id": one} if isinstance(one, str) else dict(one) for one in actions]
-    body: dict[str, Any] = {} if user is None else {"user": user}
+    body: JsonObject = {} if user is None else {"user": user}
     body |= {"actions": sent, "eventId": event}
     more = {"context": [*map(dict, context)], "excluded": list(excluded), "deferActivation": deferred}
     if fallback is not None and fallback not in {one.get("id") for one in sent} - {*excluded}:
@@ -187,7 +188,7 @@ def reward_call(
 ) -> Call[Outcome]:
     """Return the request of a reward; its own id tells a second attempt from a second reward."""
     said = {"value": value, "parts": dict(parts) if parts else None, "cost": cost}
-    body: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
+    body: JsonObject = {name: one for name, one in said.items() if one is not None}
     content = _json(body | {"rewardId": uuid.uuid4().hex if reward_id is None else reward_id})
     known: Outcome | None = "not_sent" if _is_fallback(event) else None
     return Call("POST", f"{_path(event)}/reward", content, lambda answer: answer["outcome"], known)
@@ -210,7 +211,7 @@ def friends_call(user: str, friends: Sequence[str] | Mapping[str, float]) -> Cal
     return Call("PUT", path, _json({"friends": given}), lambda answer: dict(answer["friends"]))
 
 
-def explain_call(event: Event) -> Call[dict[str, Any]]:
+def explain_call(event: Event) -> Call[JsonObject]:
     """Return the request of a decision with its reasons."""
     return Call("GET", _path(event), None, dict)
 

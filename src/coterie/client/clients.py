@@ -14,6 +14,7 @@ from coterie.client.calls import (
     Call,
     Event,
     Features,
+    JsonObject,
     Limits,
     Outcome,
     Ranked,
@@ -123,7 +124,7 @@ class Client(_Connected):
         """Make these the friends of a user, and no others; returns them with their weights. Needs the scope admin."""
         return self._send(friends_call(user, friends))
 
-    def explain(self, event: Event) -> dict[str, Any]:
+    def explain(self, event: Event) -> JsonObject:
         """Return a decision with its reasons; the key needs the scope read."""
         return self._send(explain_call(event))
 
@@ -218,7 +219,7 @@ class AsyncClient(_Connected):
         """Make these the friends of a user, and no others, as `Client.set_friends` does."""
         return await self._send(friends_call(user, friends))
 
-    async def explain(self, event: Event) -> dict[str, Any]:
+    async def explain(self, event: Event) -> JsonObject:
         """Return a decision with its reasons; the key needs the scope read."""
         return await self._send(explain_call(event))
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from coterie.client.calls import Outcome
+from coterie.client.calls import JsonObject, Outcome
 from coterie.client.clients import Client
 from coterie.errors import CoterieError, ParameterError
 
@@ -17,7 +17,7 @@ MOST_WORDS = 100
 logger = logging.getLogger(__name__)
 
 
-def words_of(prompt: str) -> dict[str, Any]:
+def words_of(prompt: str) -> JsonObject:
     """Return the features of a prompt: its words, each once, and its length in powers of two.
 
     >>> words_of("What is 2 + 2? What?")
@@ -86,7 +86,7 @@ class Strategy:
         messages: Sequence[Mapping[str, Any]] | None = None,
         input: str | Sequence[Any] | None = None,
         specific_deployment: bool | None = False,
-        request_kwargs: dict[str, Any] | None = None,
+        request_kwargs: JsonObject | None = None,
     ) -> Any:
         """Return the deployment for a call, as LiteLLM's router asks for it."""
         found = [] if specific_deployment else self.router.get_model_list(model_name=model) or []
@@ -109,7 +109,7 @@ class Strategy:
         messages: Sequence[Mapping[str, Any]] | None = None,
         input: str | Sequence[Any] | None = None,
         specific_deployment: bool | None = False,
-        request_kwargs: dict[str, Any] | None = None,
+        request_kwargs: JsonObject | None = None,
     ) -> Any:
         """Return the deployment for a call that is awaited; the service is asked in a thread."""
         known = {} if request_kwargs is None else request_kwargs
@@ -130,7 +130,7 @@ class Strategy:
         deployments: Sequence[Mapping[str, Any]],
         messages: Sequence[Mapping[str, Any]] | None,
         input: str | Sequence[Any] | None,
-        request: dict[str, Any] | None,
+        request: JsonObject | None,
     ) -> Mapping[str, Any]:
         models, request = _models(deployments), {} if request is None else request
         chosen, event = models[0], uuid.uuid4().hex
