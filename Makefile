@@ -7,7 +7,7 @@ READY := .venv/.everything
 READY_TO_RUN := .venv/.experiments
 PINS := pyproject.toml constraints.txt
 TESTS ?= tests
-FORGETTING := hierarchical,hierarchical:half_life=10,cab,cab:half_life=10,linucb-multiple,linucb-multiple:half_life=10
+FORGETTING := hierarchical,hierarchical:half_life=None,hierarchical:half_life=10,cab,cab:half_life=10,linucb-multiple,linucb-multiple:half_life=10
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 INTERPRETED ?= tests/models tests/policies
 

@@ -96,14 +96,15 @@ def half_lives() -> str:
         }
         for world in worlds
     }
-    for name, title in (
-        ("hierarchical", "Hierarchical"),
-        ("cab", "CAB"),
-        ("linucb-multiple", "LinUCB(shared=False)"),
+    for name, first, title in (
+        ("hierarchical", "hierarchical", "Hierarchical()"),
+        ("hierarchical", "hierarchical:half_life=None", "Hierarchical(half_life=None)"),
+        ("cab", "cab", "CAB()"),
+        ("linucb-multiple", "linucb-multiple", "LinUCB(shared=False)"),
     ):
         cells = []
         for world in worlds:
-            for spec in (name, f"{name}:half_life=10"):
+            for spec in (first, f"{name}:half_life=10"):
                 value = found[world][spec]
                 cells.append(f"{value['mean']:,.0f} ± {value['spread']:,.0f}")
         lines.append(f"| `{title}` | {' | '.join(cells)} |")

@@ -15,6 +15,7 @@ from coterie.models._kernels.hierarchy import arrays, loop
 from coterie.models._kernels.hierarchy.population import view
 from coterie.models._kernels.hierarchy.visits import visit_rows
 from coterie.models.hierarchy import refit
+from coterie.models.hierarchy.drift import HalfLife, make_drift
 from coterie.models.hierarchy.friends import Friends
 from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.population import Population
@@ -35,7 +36,9 @@ def make(kind: str, **given: Any) -> Hierarchical:
     return Hierarchical(n_features=n_features, one_hot=kind != "features", **given)
 
 
-def world(kind: str, seed: int, n_rounds: int) -> Iterator[tuple[str, NDArray[np.int64], Floats, Floats]]:
+def world(
+    kind: str, seed: int, n_rounds: int, n_users: int = 40
+) -> Iterator[tuple[str, NDArray[np.int64], Floats, Floats]]:
     """Two kinds of users who like different items; yields user, positions of items, all features, payoffs."""
     rng = np.random.default_rng(seed)
     n_items = {"many ids": 90, "few ids": 20}.get(
@@ -44,7 +47,7 @@ def world(kind: str, seed: int, n_rounds: int) -> Iterator[tuple[str, NDArray[np
     features = rng.normal(size=(n_items, 3)) * 2.0
     taste = rng.normal(size=(2, 3))
     for _ in range(n_rounds):
-        who = int(rng.integers(40))
+        who = int(rng.integers(n_users))
         shown = rng.permutation(n_items)[:4]
         chance = 1 / (1 + np.exp(-(features[shown] @ taste[who % 2])))
         yield f"user {who}", shown, features, (rng.random(4) < chance).astype(float)
@@ -58,14 +61,17 @@ def contexts_of(kind: str, shown: NDArray[np.int64], features: Floats) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("seed", "explore", "half_life"), [(1, 1.0, None), (2, 0.3, None), (3, 1.0, 6.5)])
+@pytest.mark.parametrize(
+    ("seed", "explore", "half_life"),
+    [(1, 1.0, None), (2, 0.3, "learned"), (3, 1.0, 6.5), (4, 1.0, "learned")],
+)
 def test_hierarchical_equals_its_twin_choice_for_choice(
-    kind: str, seed: int, explore: float, half_life: float | None
+    kind: str, seed: int, explore: float, half_life: HalfLife
 ) -> None:
     policy = make(kind, explore=explore, seed=seed, half_life=half_life)
-    keep = 1.0 if half_life is None else 0.5 ** (1 / half_life)
-    twin = NaiveHierarchical(policy.n_features, policy.one_hot, explore, keep)
-    for t, (user, shown, features, payoffs) in enumerate(world(kind, seed, 450)):
+    twin = NaiveHierarchical(policy.n_features, policy.one_hot, explore, half_life)
+    n_users = 6 if seed == 4 else 40
+    for t, (user, shown, features, payoffs) in enumerate(world(kind, seed, 450, n_users)):
         decision = policy.decide(user, contexts_of(kind, shown, features))
         plain = [(f"item {i}", features[i]) for i in shown]
         score, width = twin.scores(user, plain)
@@ -74,8 +80,12 @@ def test_hierarchical_equals_its_twin_choice_for_choice(
         k = decision.choice
         if seed == 1 and t >= 300 and t % 40 == 0:
             payoffs = payoffs + 1e5  # far beyond all others
+        if seed == 4 and t >= 150:
+            payoffs = 1 - payoffs  # all tastes turn around
         policy.learn(user, contexts_of(kind, shown, features)[k], payoffs[k])
         twin.learn(user, f"item {shown[k]}", features[shown[k]], payoffs[k])
+    assert twin.drift is None or policy.present_half_life == (twin.drift.half_life or None)
+    assert seed != 4 or "ids" in kind or policy.present_half_life is not None
     assert declared(policy).many.n_groups == len(twin.many.prior.share)
     assert bool(declared(policy).deciding[0]) == (twin.few is not None) == (kind == "few ids")
 
@@ -140,7 +150,9 @@ def one_user(keep: float) -> loop.Hierarchy:
     model.prior.covariance[0, 0], model.prior.precision[0, 0] = 0.05, 20.0
     model.place[arrays.ROWS] = 1
     pairs = declared(Hierarchical(one_hot=True)).pairs.rows
-    return loop.Hierarchy(Population(1, unit=True).model, model, np.array([0]), pairs, False)
+    return loop.Hierarchy(
+        Population(1, unit=True).model, model, np.array([0]), pairs, False, make_drift(None)
+    )
 
 
 def viewed(hierarchy: loop.Hierarchy) -> tuple[float, float]:

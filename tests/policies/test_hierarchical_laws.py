@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 
@@ -99,6 +99,7 @@ def test_the_origin_and_the_scale_of_payoffs(
 
 
 @settings(max_examples=20, deadline=None)
+@example("vectors", 3, False, 1e-3)  # the first visitor is anonymous
 @given(
     st.sampled_from(["vectors", "both", "named"]),
     seeds,

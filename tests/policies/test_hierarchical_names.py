@@ -16,6 +16,7 @@ from coterie.models._kernels.hierarchy import effect_keys as keys
 from coterie.models.actions import named_features
 from coterie.models.encoded import Encoded, read_actions
 from coterie.models.hierarchy import blocks
+from coterie.models.hierarchy.drift import HalfLife
 from coterie.models.hierarchy.effects import NAMES, Effects, Settings
 from coterie.models.hierarchy.named import NamedModel
 from coterie.models.probability import pick
@@ -38,7 +39,7 @@ def test_the_first_payoff_by_hand() -> None:
     With the noise of 0.5 the total is 4.95. The first payoff is the origin, so no mean changes. The precision of the
     data is one over the total without the effect's own v. Variances are fitted once payoffs differ.
     """
-    effects, one = Effects(64), read_actions(["tea"])[1]
+    effects, one = Effects(64, None), read_actions(["tea"])[1]
     effects.learn("ann", one, 1.0, 1)
     tensors = effects.tensors()
     assert sorted(NAMES[kind] for kind in tensors["kinds"]) == ["id", "population", "user", "user × id"]
@@ -77,9 +78,9 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
 
 
 @pytest.mark.parametrize(("explore", "floor"), [(1.0, 0.01), (0.3, 0.15), (0.0, 0.0)])
-@pytest.mark.parametrize(("clicks", "half_life"), [(False, None), (True, None), (False, 8.0)])
+@pytest.mark.parametrize(("clicks", "half_life"), [(False, None), (True, "learned"), (False, 8.0)])
 def test_choices_are_those_of_the_twin(
-    explore: float, floor: float, clicks: bool, half_life: float | None
+    explore: float, floor: float, clicks: bool, half_life: HalfLife
 ) -> None:
     rng = np.random.default_rng(7)
     policy = Hierarchical(explore=explore, floor=floor, seed=3, slots=5000, half_life=half_life)

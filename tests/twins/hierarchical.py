@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
+from coterie.models.hierarchy.drift import HalfLife
+from tests.twins.drift import OWN, NaiveDrift
 from tests.twins.payoffs import within_reach
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,8 @@ class NaivePopulation:
         self.prior = Prior(self.d)
         self.trial: Prior | None = None
         self.paid: list[list[tuple[Floats, float, float]]] = []  # per user: x, target, weight
+        self.counts: dict[int, float] = {}  # per user: the payoffs, less what faded
+        self.error = 0.0  # of the last payoff, in standard deviations
         self.friends: dict[int, dict[int, float]] = {}  # of each row: rows and weights
         self.pairs: dict[tuple[int, Hashable], list[float]] = {}
         self.effects: dict[Hashable, tuple[float, float]] = {}
@@ -144,7 +148,10 @@ class NaivePopulation:
             top + math.log(chance.sum()) + 0.5 * np.linalg.slogdet(P)[1] + 0.5 * np.linalg.slogdet(C)[1]
         )
         squares = sum(v * y * y for _, y, v in own)
-        evidence -= 0.5 * (self.total_weight(len(own)) * math.log(prior.kappa) + squares / prior.kappa)
+        evidence -= 0.5 * (
+            (0.0 if row is None else self.counts.get(row, 0.0)) * math.log(prior.kappa)
+            + squares / prior.kappa
+        )
         return C, m, chance / chance.sum(), evidence
 
     def total_weight(self, n: int) -> float:
@@ -237,6 +244,7 @@ class NaivePopulation:
             n, total = self.pairs.get((row, item), (0, 0.0))
             self.pairs[row, item] = [n + 1, total + payoff]
         variance, target = variance + blur + doubt, seen - effect
+        self.error = float(target - own) / math.sqrt(variance)
         chance = chance * [math.exp(-((target - w @ x) ** 2) / variance / 2) for w in m]
         chance = chance / chance.sum() if chance.sum() else np.full(len(chance), 1 / len(chance))
         if self.trial is not None and self.paid[row]:
@@ -255,6 +263,7 @@ class NaivePopulation:
                     self.late.append((g, z, float(r / variance), rest))
         self.paid[row] = [(c, y, self.keep * v) for c, y, v in self.paid[row]]
         self.paid[row].append((given, target, prior.kappa / (blur + doubt)))
+        self.counts[row] = self.keep * self.counts.get(row, 0.0) + 1
         if self.learned:
             self.errors = [self.errors[0] + (payoff - own - effect) ** 2, self.errors[1] + 1]
         self.payoffs.append(payoff)
@@ -277,7 +286,8 @@ class NaivePopulation:
                 if self.paid[row]:
                     found = self.posterior(self.prior, row)
                     tried = None if self.trial is None else self.posterior(self.trial, row)
-                    facts = (self.own(row), [self.prior.mean(g) for g in range(len(self.prior.share))])
+                    means = [self.prior.mean(g) for g in range(len(self.prior.share))]
+                    facts = (self.own(row), means, self.counts[row])
                     told = (
                         self.compare(self.prior, row),
                         None if self.trial is None else self.compare(self.trial, row),
@@ -313,13 +323,13 @@ class NaivePopulation:
         self.new_means(prior, [self.posterior(prior, row) for row in rows], rows, [])
 
     def end_pass(self) -> None:
-        main = [(row, found, own, means) for (row, found, own, means), _ in self.visited]
+        main = [one for one, _ in self.visited]
         beside = (
             []
             if self.trial is None
             else [
-                (row, tried, own, [self.trial.mean(g) for g in range(len(self.trial.share))])
-                for (row, _, own, _), tried in self.visited
+                (row, tried, own, [self.trial.mean(g) for g in range(len(self.trial.share))], count)
+                for (row, _, own, _, count), tried in self.visited
             ]
         )
         trial = self.trial
@@ -341,7 +351,7 @@ class NaivePopulation:
             self.errors = [0.9 * part for part in self.errors]
         else:
             rows = [row for row, *_ in main]
-            facts = [own for _, _, own, _ in main]
+            facts = [own for _, _, own, *_ in main]
             self.new_means(self.prior, [found for _, found, *_ in main], rows, self.late, facts)
             if trial is not None:
                 self.new_means(trial, [found for _, found, *_ in beside], rows, [], facts)
@@ -361,7 +371,7 @@ class NaivePopulation:
         errors, payoffs, sizes = 0.0, 0.0, np.zeros(k)
         P, start = np.linalg.inv(prior.sigma), self.by_scale(START, START)
         M, R = WEAK * P, WEAK * start
-        for _, (C, m, chance, _), own, means in visits:
+        for _, (C, m, chance, _), own, means, count in visits:
             C, m, means = (
                 _padded(C, d - len(C), prior.start),
                 [_long(w, d) for w in m],
@@ -373,7 +383,7 @@ class NaivePopulation:
             for x, y, v in own:
                 x = _long(x, d)
                 errors += v * (x @ C @ x + sum(r * (y - w @ x) ** 2 for r, w in zip(chance, m, strict=True)))
-            payoffs += self.total_weight(len(own))
+            payoffs += count
             sizes += chance
         root = np.real(sqrtm(M))
         back = np.linalg.inv(root)
@@ -461,10 +471,14 @@ class NaivePopulation:
 class NaiveHierarchical:
     """Contexts are (id or None, features or None); features are a plain array."""
 
-    def __init__(self, n_features: int | None, one_hot: bool, explore: float, keep: float = 1.0) -> None:
+    def __init__(
+        self, n_features: int | None, one_hot: bool, explore: float, half_life: HalfLife = None
+    ) -> None:
         self.n_features, self.one_hot, self.explore = n_features, one_hot, explore
         self.rows: dict[Hashable, int] = {}
         self.items: dict[Hashable, int] = {}
+        self.drift = NaiveDrift() if half_life == "learned" else None
+        keep = 1.0 if half_life is None or half_life == "learned" else 0.5 ** (1 / float(half_life))
         self.many = NaivePopulation(1 + (n_features or 0), False, one_hot, keep)
         self.few: NaivePopulation | None = None
         if n_features is None:
@@ -522,9 +536,27 @@ class NaiveHierarchical:
             x[0] = x[self.items[item] + 1] = 1
             self.few.learn(row, x, item, payoff)
         self.many.learn(row, self.context(self.many, item, features), item, payoff)
+        if self.drift is not None and self.many.learned > 1:
+            self.watch(self.drift, row, item, features)
         for model in (self.few, self.many):
             if model is not None:
                 model.refit()
+
+    def watch(self, drift: NaiveDrift, row: int, item: Hashable, features: Any) -> None:
+        """Look whether the last payoff says that tastes change."""
+        found, learned = {0: 1.0}, self.many.learned
+        if self.few is None and self.n_features:
+            seen = np.array(self.many.seen)
+            spread = seen.std(axis=0)
+            for i, x in enumerate(features):
+                found[i + 1] = float((x - seen[:, i].mean()) / spread[i]) if np.ptp(seen[:, i]) else 0.0
+        if self.one_hot:
+            found[self.items[item] + 2**32] = 1.0
+        error = (self.few or self.many).error
+        drift.watch(OWN, row, found, error, learned, len(self.rows))
+        drift.decide(learned, len(self.rows))
+        for model in filter(None, (self.few, self.many)):
+            model.keep = drift.keep
 
 
 def _log_repeat(

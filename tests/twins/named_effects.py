@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from coterie.models.encoded import name_of
+from coterie.models.features import hash_name
+from coterie.models.hierarchy.drift import HalfLife
 from coterie.models.probability import probability_of_best
+from tests.twins.drift import EVERYBODY, MOST, OWN, NaiveDrift, mix
 from tests.twins.payoffs import within_reach
 
 Features = Mapping[str, float]
@@ -20,8 +24,12 @@ class NaiveEffects:
 
     RARE = 8
 
-    def __init__(self, explore: float, floor: float, half_life: float | None = None) -> None:
-        self.explore, self.floor, self.half_life = explore, floor, half_life
+    def __init__(self, explore: float, floor: float, half_life: HalfLife = None) -> None:
+        self.explore, self.floor = explore, floor
+        self.drift = NaiveDrift() if half_life == "learned" else None
+        self.half_life = None if half_life is None or half_life == "learned" else float(half_life)
+        self.numbers: dict[Hashable, int] = {}
+        self.next = 0
         self.users: set[Hashable] = set()
         self.t = 0
         self.precision: dict[Any, float] = {}
@@ -174,7 +182,13 @@ class NaiveEffects:
                 part.rescale(self.variance, self.variance / (before or 1))
             elif self.noise != fitted:
                 part.reweigh(self.variance, fitted / self.noise)
+        known = self.numbers.get(user)
+        if known is None:
+            self.numbers[user], self.next = self.next, self.next + 1
         self.users.add(user)
+        if self.drift is not None and self.t > 1:
+            self.watch(self.drift, known, item, features, context, error / math.sqrt(s + noise))
+            self.half_life = self.drift.half_life or None
         if self.half_life is not None:
             self.fade(self.half_life)
 
@@ -187,6 +201,26 @@ class NaiveEffects:
             self.pull = {key: p * factor for key, p in self.pull.items()}
             for part in (self.blocks, self.crosses):
                 part.reweigh(self.variance or 1, factor)
+
+    def watch(
+        self,
+        drift: NaiveDrift,
+        owner: int | None,
+        item: Hashable,
+        features: Features,
+        context: Features,
+        error: float,
+    ) -> None:
+        """Look whether the last payoff says that something changes: for all, and for this user."""
+        values = {} if item is None else {hash_name(name_of(item)): 1.0}
+        values |= {hash_name(name): x for name, x in self.units[1].convert(features).items()}
+        around = {hash_name(name): z for name, z in self.units[0].convert(context).items()}
+        crosses = {mix(f) ^ c: x * z for f, x in values.items() for c, z in around.items()}
+        crosses = {} if len(crosses) > MOST else crosses
+        drift.watch(EVERYBODY, -1, values | crosses, error, self.t, len(self.users))
+        if owner is not None:
+            drift.watch(OWN, owner, values, error, self.t, len(self.users))
+        drift.decide(self.t, len(self.users))
 
     def start(self, kind: str) -> float:
         return 4.0 if kind == "population" else self.START
@@ -224,6 +258,7 @@ class NaiveEffects:
     def drop(self, user: Hashable) -> None:
         """Forget a user. Places are freed in the order of the user's list; the last one is used again first."""
         self.users.discard(user)
+        del self.numbers[user]
         mine = [e for e, key in enumerate(self.order) if key and key[0].startswith("user") and key[1] == user]
         head = [e for e in mine if self.order[e] == ("user", user)]
         # A new effect is inserted right after the user's own, at the front of the user's list.

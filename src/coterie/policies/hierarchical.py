@@ -33,7 +33,7 @@ there may be groups of users:
     w_u ~ Σ_k share_k N(mean_k, Σ),  e_i ~ N(0, τ²),  g_ui ~ N(0, φκ),  noise ~ N(0, (1−φ)κ)
 
 With ids alone and up to 64 items, w has one entry per item and Σ is over items: it finds items that users like
-together. With `half_life`, a payoff has the weight λ^age in the statistics of its user, where age counts the user's
+together. With a half-life, a payoff has the weight λ^age in the statistics of its user, where age counts the user's
 later payoffs and λ = 2^(−1/half_life). The population is fitted to these statistics, so it follows changes, too.
 With a context all effects fade, those of all users too; there the age counts payoffs per known user.
 
@@ -58,6 +58,7 @@ from coterie.models.batches import names_of
 from coterie.models.checks import check_count, check_flag, check_number, check_share, check_user
 from coterie.models.context_kind import check_kind
 from coterie.models.files import Tensors
+from coterie.models.hierarchy.drift import LEARNED, HalfLife
 from coterie.models.hierarchy.named import NamedModel
 from coterie.models.hierarchy.plain import PlainModel
 from coterie.models.hierarchy.representation import EffectPart, Exploration, Group, Representation
@@ -98,8 +99,9 @@ class Hierarchical(Policy):
     floor
         The share of choices that are uniform, so that each candidate has a probability above 0.
     half_life
-        After how many further payoffs of the same user a payoff counts half; None if all count the same. For tastes
-        that change. In a context the age counts payoffs per known user, on average.
+        After how many further payoffs of the same user a payoff counts half: for tastes that change. "learned" finds
+        it: nothing is forgotten until the errors of estimates show a change (`present_half_life`). None if all
+        payoffs always count the same. In a context the age counts payoffs per known user, on average.
     friends
         The edges between users who are likely to be alike: (user, user) or (user, user, weight), {user: friends} or
         {(user, user): weight}. How much friends say is learned. `set_friends` changes them later.
@@ -142,7 +144,7 @@ class Hierarchical(Policy):
     one_hot: bool = False
     explore: float = 1.0
     floor: float = 0.005
-    half_life: float | None = None
+    half_life: HalfLife = LEARNED
     friends: InitVar[Graph] = ()
     slots: int | None = None
     seed: Seed = 0
@@ -150,7 +152,12 @@ class Hierarchical(Policy):
     def __post_init__(self, friends: Graph) -> None:
         self.explore = check_number("explore", self.explore)
         self.floor = check_share("floor", self.floor)
-        self.half_life, self._keep = read_half_life(self.half_life)
+        if isinstance(self.half_life, str) and self.half_life != LEARNED:
+            raise ParameterError(
+                f"half_life is {self.half_life!r}, expected a number of payoffs above 0, None, or {LEARNED!r}"
+            )
+        if self.half_life != LEARNED:
+            self.half_life, _ = read_half_life(self.half_life)
         if self.slots is not None:
             self.slots = check_count("slots", self.slots, 64)
         self.rng: np.random.Generator = make_rng(self.seed)
@@ -167,7 +174,7 @@ class Hierarchical(Policy):
         if self.n_features is None and not check_flag("one_hot", self.one_hot):
             if (self.slots or 0) > MOST_SLOTS:
                 raise ParameterError(f"slots is {self.slots!r}, expected at most {MOST_SLOTS}")
-            return NamedModel(self.slots or SLOTS, self._keep, self.half_life)
+            return NamedModel(self.slots or SLOTS, self.half_life)
         kind = check_kind(self.n_features, self.one_hot)
         self.n_features, self.one_hot = kind
         if self.slots is not None:
@@ -175,7 +182,7 @@ class Hierarchical(Policy):
                 f"slots is {self.slots!r}, but declared actions have no table of effects; leave it out, or "
                 "leave out n_features and one_hot"
             )
-        return PlainModel(kind, self._keep)
+        return PlainModel(kind, self.half_life)
 
     def decide(self, user: Hashable, contexts: ActionsLike) -> Decision:
         """Score each candidate by its estimate and a bonus, and draw one by its probability of being best."""
@@ -282,6 +289,11 @@ class Hierarchical(Policy):
             if name == user or abs(theirs - estimate) <= spread + doubt:
                 near.append(name)
         return near if user in near else [user, *near]
+
+    @property
+    def present_half_life(self) -> float | None:
+        """After how many further payoffs of a user one counts half at present; None if all count the same."""
+        return self._model.present_half_life
 
     def groups(self, most: int = 5) -> list[Group]:
         """Return the groups that were found, in the order of `Decision.groups`.

@@ -24,13 +24,16 @@ from coterie.errors import FileError, NumberError
 from coterie.models._kernels.hierarchy import effect_keys, effect_table
 from coterie.models._kernels.hierarchy import effects as kernel
 from coterie.models._kernels.hierarchy.blocks import Blocked
+from coterie.models._kernels.hierarchy.drift import watch_action
 from coterie.models._kernels.hierarchy.effect_keys import KINDS, HashedItems
 from coterie.models._kernels.hierarchy.effects import Settings, Variances
 from coterie.models.batches import TOO_LARGE
 from coterie.models.encoded import Encoded
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy import drift
 from coterie.models.hierarchy.blocks import ContextBlocks
 from coterie.models.hierarchy.crosses import Crosses
+from coterie.models.hierarchy.drift import HalfLife, half_life_of, make_drift, present_half_life
 from coterie.models.hierarchy.effect_parts import COLUMNS, Pieces, UserNumbers, join_numbers, split
 from coterie.models.hierarchy.units import Units
 from coterie.models.parts import Parts
@@ -62,8 +65,8 @@ class EffectPart(NamedTuple):
 class Effects:
     """The table of effects, the fitted variances, and the numbers of users; old payoffs may fade."""
 
-    def __init__(self, slots: int, half_life: float | None = None) -> None:
-        self.half_life = half_life
+    def __init__(self, slots: int, half_life: HalfLife) -> None:
+        self.drift = make_drift(half_life)
         self.pieces = Pieces(slots)
         self.figures = np.zeros((KINDS, 7))
         self.figures[:, kernel.VARIANCE] = kernel.START
@@ -142,7 +145,8 @@ class Effects:
 
     def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
         """Learn a payoff; `now` counts payoffs, including this one. Raises NumberError if a number gets too large."""
-        number, hashed = self.numbers.users.get(user, self.numbers.next), encoded.hashed
+        known, hashed = self._number(user), encoded.hashed
+        number = self.numbers.next if known == effect_table.NOBODY else known
         before, variances = float(self.noise[kernel.SCALE]), self._variances
         noise = float(self.noise[kernel.NOISE])
         blocks = self.blocks if self.blocks.knows(hashed) else copy.deepcopy(self.blocks)
@@ -173,8 +177,14 @@ class Effects:
                 part.rescale(after, after / (before or 1.0))
             elif noise != self.noise[kernel.NOISE]:
                 part.reweigh(after, noise / float(self.noise[kernel.NOISE]))
-        if self.half_life is not None:
-            self._fade(self.half_life, now)
+        if self.drift.sums.size and now > 1:
+            error = float((rest - own[:2].sum() - common[:3].sum()) / np.sqrt(blur + own[2] + common[3]))
+            watch_action(
+                self.drift, _convert(hashed, units), known, error, float(now), float(len(self.users))
+            )
+        half_life = present_half_life(self.drift)
+        if half_life is not None:
+            self._fade(half_life, now)
 
     def _fade(self, half_life: float, now: int) -> None:
         """Let all payoffs count less, at times: half after `half_life` further payoffs per user."""
@@ -232,6 +242,7 @@ class Effects:
         found = {name: array.copy() for name, array in arrays.items()}
         for part in (self.blocks, self.crosses):
             found |= part.tensors()
+        found |= drift.tensors(self.drift)
         for name, units in zip(UNITS, self.units, strict=True):
             found |= units.tensors(name)
         return found
@@ -288,8 +299,9 @@ class Effects:
         if not sound or not _chained(kinds, owners, nexts):
             raise FileError("the effects in the model file contradict each other")
         blocks, crosses = ContextBlocks.restored(tensors), Crosses.restored(tensors)
+        self.drift = drift.restored(tensors, half_life_of(self.drift))
         context_units, action_units = (Units.restored(name, tensors) for name in UNITS)
-        fresh = Effects(slots, self.half_life)
+        fresh = Effects(slots, half_life_of(self.drift))
         for name, column in columns.items():
             getattr(fresh.table, name)[:n] = column
         fresh.table.free[:freed], fresh.table.counts[:] = free, counts

@@ -16,6 +16,7 @@ from coterie.models.batches import TOO_LARGE, Batch, Outcome
 from coterie.models.encoded import Encoded, read_actions
 from coterie.models.files import Tensors, take
 from coterie.models.hierarchy.columns import Columns, without_ids
+from coterie.models.hierarchy.drift import HalfLife, half_life_of, present_half_life
 from coterie.models.hierarchy.effects import Effects, Settings
 from coterie.models.hierarchy.plain import PARTS, PlainModel
 from coterie.models.hierarchy.refit import COLUMNS
@@ -68,9 +69,9 @@ class EncodedKind:
 class NamedModel:
     """A `Representation` that holds at most `slots` effects; the oldest make room for new ones."""
 
-    def __init__(self, slots: int, keep: float, half_life: float | None) -> None:
+    def __init__(self, slots: int, half_life: HalfLife) -> None:
         self.kind = EncodedKind()
-        self.plain = PlainModel(self.kind, keep)
+        self.plain = PlainModel(self.kind, half_life)
         self.effects = Effects(slots, half_life)
         self.most = slots * EFFECT  # bytes of the users in `plain`
         self.crossed = False  # whether the effects learn, and `plain` no more
@@ -183,6 +184,10 @@ class NamedModel:
     def variances(self) -> dict[str, float]:
         return (self.plain.variances if self.plain.learned else {}) | self.effects.variances
 
+    @property
+    def present_half_life(self) -> float | None:
+        return present_half_life(self.effects.drift if self.crossed else self.plain.drift)
+
     def groups(self, most: int) -> list[Group]:
         """Return the groups, without what they differ in: of names, only hashes are kept."""
         if not self.plain.learned:
@@ -218,7 +223,7 @@ class NamedModel:
 
     def _fresh(self, tensors: Tensors) -> "NamedModel":
         columns, crossed = take(tensors, "columns", "u", (None,)), take(tensors, "crossed", "i", (1,))
-        fresh = NamedModel(len(self.effects.table.keys), self.plain.many.keep, self.effects.half_life)
+        fresh = NamedModel(len(self.effects.table.keys), half_life_of(self.plain.drift))
         fresh.kind.columns.add(columns.tolist())
         fresh.crossed = bool(crossed[0])
         if (

@@ -19,6 +19,8 @@ from coterie.models._kernels.hierarchy.arrays import FEW, K_, LEARNED, NO_ID, PH
 from coterie.models._kernels.hierarchy.population import score, view
 from coterie.models.batches import TOO_LARGE, Batch, Outcome
 from coterie.models.files import Tensors, pack_ids, take, unpack_ids
+from coterie.models.hierarchy import drift
+from coterie.models.hierarchy.drift import HalfLife, half_life_of, keep_of, make_drift, present_half_life
 from coterie.models.hierarchy.friends import Friends
 from coterie.models.hierarchy.population import Population
 from coterie.models.hierarchy.refit import add_features, keep_sums, refit_if_due
@@ -60,9 +62,11 @@ class Kind(Protocol):
 
 @final
 class PlainModel:
-    """A `Representation` by rows of users. `keep` is the factor of a user's old payoffs at each new one."""
+    """A `Representation` by rows of users."""
 
-    def __init__(self, kind: Kind, keep: float) -> None:
+    def __init__(self, kind: Kind, half_life: HalfLife) -> None:
+        self.drift = make_drift(half_life)
+        keep = keep_of(self.drift)
         self.kind, self.ids = kind, kind.one_hot
         self.pairs = Means(largest=LARGEST_PAYOFF)  # the payoffs of each pair, and the items' numbers
         self.many = Population(1 + (kind.n_features or 0), ids=self.ids, keep=keep)
@@ -102,7 +106,10 @@ class PlainModel:
     @property
     def _arrays(self) -> loop.Hierarchy:
         """All arrays; the same tuple as long as they are the same."""
-        now, before = (self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids), self._kept
+        now, before = (
+            (self.few.model, self.many.model, self.deciding, self.pairs.rows, self.ids, self.drift),
+            self._kept,
+        )
         if before is None or any(map(is_not, now, before)):
             before = self._kept = loop.Hierarchy(*now)
         return before
@@ -298,6 +305,10 @@ class PlainModel:
             found["user × id"] = float(prior.noise[PHI_] * prior.noise[K_])
         return found
 
+    @property
+    def present_half_life(self) -> float | None:
+        return present_half_life(self.drift)
+
     def groups(self, most: int) -> list[Group]:
         prior, k, d = self.population.model.prior, self.population.n_groups, self.population.n_used
         share, means = prior.share[:k] / prior.share[:k].sum(), prior.means[:k, :d]
@@ -333,6 +344,7 @@ class PlainModel:
             self.few.restore("few", tensors, len(names), 0)
         self.many.restore("many", tensors, len(names), len(self.pairs.items))
         self.friends = Friends.restore(tensors, len(names))
+        self.drift = drift.restored(tensors, half_life_of(self.drift))
         self._link()
         self.roster, self.deciding = Roster(names), deciding.copy()
         self._rows = Blocks(self._blocks, self._encode)
@@ -344,6 +356,7 @@ class PlainModel:
 
     def head(self) -> Tensors:
         found = {"deciding": self.deciding.copy(), **self.many.head("many", len(self.pairs.items))}
+        found |= drift.tensors(self.drift)
         return found | ({"items": pack_ids(self.pairs.items)} | self.few.head("few", 0) if self.ids else {})
 
     def restore_parts(self, head: Tensors, parts: Mapping[str, Iterable[bytes]]) -> None:

@@ -70,7 +70,7 @@ class Population:
         users = (np.zeros((rows, width * (width + 1) // 2)), np.zeros((rows, width)), np.zeros(rows))
         return arrays.Model(
             self._prior(),
-            arrays.Users(*users, np.zeros(rows, dtype=np.int64)),
+            arrays.Users(*users, np.zeros(rows)),
             np.zeros((items, 2)),
             self.make_sums(),
             self.make_sums(),
@@ -140,7 +140,7 @@ class Population:
         if n_weights <= self.n_weights:
             return
         self.n_weights = min(max(n_weights, 2 * self.n_weights), most)
-        wider = self._make(len(self.model.users.times), len(self.model.effects))
+        wider = self._make(len(self.model.users.weight), len(self.model.effects))
         for old, new in zip(_arrays(self.model).values(), _arrays(wider).values(), strict=True):
             new[tuple(slice(length) for length in old.shape)] = old
         self.model = wider
@@ -199,7 +199,7 @@ class Population:
             and (place >= 0).all()
             and (flags <= 1).all()
             and 1 <= d <= self.n_weights
-            and (model.users.times >= 0).all()
+            and (model.users.weight >= 0).all()
             and (model.users.square >= 0).all()
             and (model.effects[:, 0] >= 0).all()
             and (model.seen[1] >= 0).all()
@@ -272,7 +272,7 @@ def _arrays(model: arrays.Model) -> dict[str, NDArray[Any]]:
     """Return the arrays of a model by their names in files."""
     found: dict[str, NDArray[Any]] = {}
     for name, value in model._asdict().items():
-        if name in ("keep", "friends"):  # one follows from a parameter, the other is of both models
+        if name == "friends":  # of both models
             continue
         if isinstance(value, np.ndarray):
             found[name] = value

@@ -61,6 +61,8 @@ def start_again(population: Population, pairs: Any) -> None:
     new_scale(population)
     prior, start = model.prior, start_covariance(population)
     prior.covariance[:d, :d], prior.precision[:d, :d] = start, _inverse(start)
+    if d > 1 and not population.unit:  # users who were dropped before features had a scale say nothing of it
+        model.kept.scatter[:d, :d] = model.kept.total[3] * start
     model.place[arrays.PHASE] = 1
     visit_rows(model, pairs, 0, population.n_rows)
     new_means(population, model.prior, model.sums)

@@ -97,6 +97,10 @@ class Representation(Protocol):
     def variances(self) -> dict[str, float]:
         """The learned prior variance of each kind of effect that was seen."""
 
+    @property
+    def present_half_life(self) -> float | None:
+        """After how many further payoffs of the same user a payoff counts half; None if all count the same."""
+
     def groups(self, most: int) -> list[Group]:
         """Return the groups of users, each with the `most` largest differences from the mean of all."""
 

@@ -58,7 +58,7 @@ class Users(NamedTuple):
     gram: Floats  # (room, D(D+1)/2) S, packed
     moment: Floats  # (room, D) b
     square: Floats  # (room,) Σ v y²
-    times: Ints  # (room,) payoffs
+    weight: Floats  # (room,) payoffs, less what faded
 
 
 @given

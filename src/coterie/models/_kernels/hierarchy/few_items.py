@@ -23,7 +23,7 @@ from coterie.arrays import Floats, Ints
 from coterie.models._kernels.hierarchy import arrays
 from coterie.models._kernels.hierarchy.arrays import RHO_, Model, Prior, Sums
 from coterie.models._kernels.hierarchy.friends import has_friends, mean_of_all
-from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, observe, total_weight
+from coterie.models._kernels.hierarchy.posterior import add_gain, normalise, observe
 from coterie.models._kernels.jit import jit
 from coterie.models._kernels.rows.means import Table as Pairs
 from coterie.models._kernels.spd import add_outer, dot, invert, times
@@ -244,8 +244,8 @@ def start_item(prior: Prior, i: int) -> None:
 
 
 @jit
-def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known: ItemPosterior) -> None:
-    """Learn a payoff. The caller updates the pair's count and sum afterwards."""
+def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known: ItemPosterior) -> float:
+    """Learn a payoff; return its error in standard deviations. The caller updates the pair afterwards."""
     prior, place = model.prior, model.place
     add_item(model, item)
     m, d, groups = len(known.items), place[arrays.USED], prior.groups[0]
@@ -290,8 +290,9 @@ def learn(model: Model, pairs: Pairs, row: int, item: int, payoff: float, known:
                 for k in range(n):
                     model.sums.late[g, places[i], places[k]] += factor * values[k]
     model.users.square[row] = model.keep[0] * model.users.square[row] + payoff * payoff
-    model.users.times[row] += 1
+    model.users.weight[row] = model.keep[0] * model.users.weight[row] + 1.0
     observe(model, np.empty(0), payoff, own)
+    return float(payoff - own) / math.sqrt(variance)
 
 
 @jit
@@ -340,7 +341,7 @@ def visit(model: Model, pairs: Pairs, prior: Prior, sums: Sums, row: int) -> Non
         errors += known.tally[i] * (left - average * average)
     _add_items(sums.pools[0], known.items, part)
     _add_items(sums.scatter, known.items, pulled)
-    payoffs = total_weight(float(model.users.times[row]), model.keep[0])
+    payoffs = model.users.weight[row]
     sums.total[0] += errors
     sums.total[1] += payoffs
     sums.total[2] += known.evidence[0] - 0.5 * (payoffs * math.log(kappa) + model.users.square[row] / kappa)

@@ -40,7 +40,7 @@ def write_deviation(model: Model, row: int, d: int, out: Floats) -> None:
     entry = friends.head[row]
     while entry >= 0:
         other, weight = friends.item[entry], friends.tally[entry]
-        if users.times[other] > 0:
+        if users.weight[other] > 0:
             total += weight
             for at in range(len(packed)):
                 packed[at] += weight * users.gram[other, at]

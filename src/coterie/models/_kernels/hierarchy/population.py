@@ -151,10 +151,11 @@ def score(parts: Floats, explore: float, floor: float, score: Floats, chances: F
 @jit
 def learn(
     model: Model, pairs: Pairs, row: int, features: Floats, item: int, payoff: float, post: Posterior
-) -> None:
-    """Learn a payoff of a user. `post` is the user's posterior, and is overwritten.
+) -> float:
+    """Learn a payoff of a user; return its error in standard deviations.
 
-    There must be room. The caller updates the pair's count and sum afterwards.
+    `post` is the user's posterior, and is overwritten. There must be room. The caller updates the pair's
+    count and sum afterwards.
     """
     prior, users, place = model.prior, model.users, model.place
     ids = place[arrays.IDS]
@@ -206,7 +207,7 @@ def learn(
         off = target - dot(mean[g], x, d)
         chance[g] *= math.exp(-0.5 * off * off / variance)
         total += chance[g]
-    if place[arrays.TRIAL] and users.times[row] > 0:  # groups can only help users who return
+    if place[arrays.TRIAL] and users.weight[row] > 0:  # groups can only help users who return
         _compare_trial(model, row, x, target, own)
     visited = place[arrays.PHASE] == 1 and row < place[arrays.CURSOR]
     # x·m without the part of the population's mean.
@@ -235,7 +236,8 @@ def learn(
         users.moment[row, i] += value * target * x[i]
     observe(model, x, payoff, own + effect)
     users.square[row] += value * target * target
-    users.times[row] += 1
+    users.weight[row] = model.keep[0] * users.weight[row] + 1.0
+    return float(target - own) / math.sqrt(variance)
 
 
 @jit

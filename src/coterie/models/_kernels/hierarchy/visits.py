@@ -27,9 +27,9 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
     gather_panel(model, first, last, d, grams, moment)
     square, deviation, befriended = np.zeros(PANEL), np.zeros((d, PANEL)), False
     for row in range(first, last):
-        known[row - first] = 1.0 if users.times[row] > 0 else 0.0
+        known[row - first] = 1.0 if users.weight[row] > 0 else 0.0
         square[row - first] = users.square[row]
-        if users.times[row] > 0 and has_friends(model, row):
+        if users.weight[row] > 0 and has_friends(model, row):
             befriended = True
             _shift_lane(model, row, row - first, grams, moment, square, deviation)
     work, root, spread = np.empty((d, d, PANEL)), np.empty((d, d, PANEL)), np.empty((d, d, PANEL))
@@ -103,7 +103,7 @@ def visit_panel(model: Model, prior: Prior, sums: Sums, first: int, last: int) -
         if known[lane] > 0.0:
             row = first + lane
             sums.total[0] += errors[lane] + square[lane]
-            payoffs = total_weight(float(users.times[row]), model.keep[0])
+            payoffs = users.weight[row]
             sums.total[1] += payoffs
             sums.total[2] += found[lane] - 0.5 * (payoffs * math.log(kappa) + square[lane] / kappa)
             sums.total[3] += 1
@@ -170,7 +170,7 @@ def visit_some(model: Model, pairs: Pairs, prior: Prior, sums: Sums, first: int,
         visit_panel(model, prior, sums, first, last)
         return
     for row in range(first, last):
-        if model.users.times[row] > 0:
+        if model.users.weight[row] > 0:
             few_items.visit(model, pairs, prior, sums, row)
 
 
