@@ -76,6 +76,7 @@ class Effects:
         self.crosses = Crosses()
         self.units = Units(), Units()  # of the context's features, and of actions'
         self.numbers = UserNumbers()
+        self._last: tuple[HashedItems, Blocked, HashedItems] | None = None  # what `_seen` said last
 
     @property
     def table(self) -> effect_table.Table:
@@ -101,13 +102,13 @@ class Effects:
     def score(self, user: Hashable, encoded: Encoded, settings: Settings, offset: Floats) -> Floats:
         """Return the rows of SCORED, a column per candidate; to each estimate and score an offset is added."""
         number, hashed = self._number(user), encoded.hashed
-        blocked, crossed = self._blocked(hashed), self.crosses.view(hashed)
+        (blocked, converted), crossed = self._seen(hashed), self.crosses.view(hashed)
         in_blocks = self.blocks.view(blocked, hashed.context_values)
         in_blocks[:, 0] += offset + crossed[:, 0] + crossed[:, 1]
         in_blocks[:, 1] += crossed[:, 2]
         in_blocks[:, 3] = in_blocks[:, 3] * self.blocks.returning + crossed[:, 4]
         scored = kernel.score_all(
-            self.table, self._variances, _convert(hashed, self.units), number, blocked, in_blocks, settings
+            self.table, self._variances, converted, number, blocked, in_blocks, settings
         )
         scored[2] += crossed[:, 0]
         scored[3] -= offset + crossed[:, 0]
@@ -115,33 +116,32 @@ class Effects:
 
     def largest(self, user: Hashable, encoded: Encoded, k: int, most: int) -> list[EffectPart]:
         """Return the largest parts of the estimate of candidate k, the largest first."""
-        hashed = encoded.hashed
-        blocked, number = self._blocked(hashed), self._number(user)
-        kept, worth = kernel.largest(
-            self.table, self.figures, _convert(hashed, self.units), k, number, blocked, most
-        )
+        hashed, number = encoded.hashed, self._number(user)
+        blocked, converted = self._seen(hashed)
+        kept, worth = kernel.largest(self.table, self.figures, converted, k, number, blocked, most)
         first, origin = int(hashed.starts[k]), float(self.noise[kernel.ORIGIN])
         crossed = self.crosses.parts(hashed, k)
         origin += sum(value for a, _, value in crossed if a < 0)
         found = [
-            EffectPart(NAMES[kind], a - first if a >= 0 else -1, c, value)
-            for (kind, a, c), value in zip(kept.tolist(), worth.tolist(), strict=True)
-        ]
-        found = [
-            part._replace(value=part.value + origin) if part.kind == "population" else part for part in found
-        ] or [EffectPart("population", -1, -1, origin)]
-        found += [
-            EffectPart(
-                NAMES[effect_keys.FEATURE if c < 0 else effect_keys.CONTEXT_FEATURE], a - first, c, value
+            (
+                kind,
+                a - first if a >= 0 else -1,
+                c,
+                value + origin if kind == effect_keys.POPULATION else value,
             )
+            for (kind, a, c), value in zip(kept.tolist(), worth.tolist(), strict=True)
+        ] or [(effect_keys.POPULATION, -1, -1, origin)]
+        found += [
+            (effect_keys.FEATURE if c < 0 else effect_keys.CONTEXT_FEATURE, a - first, c, value)
             for a, c, value in crossed
             if a >= 0 and value
         ]
         found += [
-            EffectPart(NAMES[effect_keys.ID if c < 0 else effect_keys.CONTEXT_ID], 0, c, value)
+            (effect_keys.ID if c < 0 else effect_keys.CONTEXT_ID, 0, c, value)
             for c, value in self.blocks.parts(blocked, k, hashed.context_values)
         ]
-        return sorted(found, key=lambda part: -abs(part.value))[:most]
+        largest = sorted(found, key=lambda part: -abs(part[3]))[:most]
+        return [EffectPart(NAMES[kind], a, c, value) for kind, a, c, value in largest]
 
     def learn(self, user: Hashable, encoded: Encoded, payoff: float, now: int) -> None:
         """Learn a payoff; `now` counts payoffs, including this one. Raises NumberError if a number gets too large."""
@@ -149,10 +149,13 @@ class Effects:
         number = self.numbers.next if known == effect_table.NOBODY else known
         before, variances = float(self.noise[kernel.SCALE]), self._variances
         noise = float(self.noise[kernel.NOISE])
-        blocks = self.blocks if self.blocks.knows(hashed) else copy.deepcopy(self.blocks)
-        crosses = self.crosses if self.crosses.knows(hashed) else copy.deepcopy(self.crosses)
-        blocks.add(hashed, before or 1.0)
-        crosses.add(hashed, before or 1.0)
+        blocks, crosses, self._last = self.blocks, self.crosses, None
+        if not blocks.knows(hashed):
+            blocks = copy.deepcopy(blocks)
+            blocks.add(hashed, before or 1.0)
+        if not crosses.knows(hashed):
+            crosses = copy.deepcopy(crosses)
+            crosses.add(hashed, before or 1.0)
         blocked = Blocked(*blocks.find(hashed), *crosses.covers(hashed))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
             own, common = blocks.view(blocked, hashed.context_values)[0], crosses.view(hashed)[0]
@@ -200,8 +203,15 @@ class Effects:
         for part in (self.blocks, self.crosses):
             part.reweigh(float(self.noise[kernel.SCALE]) or 1.0, factor)
 
-    def _blocked(self, hashed: HashedItems) -> Blocked:
-        return Blocked(*self.blocks.find(hashed), *self.crosses.covers(hashed))
+    def _seen(self, hashed: HashedItems) -> tuple[Blocked, HashedItems]:
+        """Return what blocks and crosses cover of candidates, and these in units of their spread.
+
+        Whoever asks for a decision's parts does it next, so it is kept until a payoff is learned.
+        """
+        if self._last is None or self._last[0] is not hashed:
+            blocked = Blocked(*self.blocks.find(hashed), *self.crosses.covers(hashed))
+            self._last = hashed, blocked, _convert(hashed, self.units)
+        return self._last[1:]
 
     def add(self, user: Hashable) -> None:
         """Give a new user a number."""
@@ -313,6 +323,7 @@ class Effects:
         self.numbers.next = int(numbers[-1])
         self.pieces, self.figures, self.noise = fresh.pieces, figures.copy(), noise.copy()
         self.blocks, self.crosses, self.units = blocks, crosses, (context_units, action_units)
+        self._last = None
 
 
 def _convert(hashed: HashedItems, units: tuple[Units, Units]) -> HashedItems:
