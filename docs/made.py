@@ -269,6 +269,82 @@ def beyond_bound() -> str:
     return "\n".join(["", head, "|---|---|---|---|", *rows, ""])
 
 
+def per_second(suite: str, row: str, cores: str) -> str:
+    """Return how many of a benchmark's rows, in µs, so many cores do in a second, in two digits."""
+    n = float(f"{int(cores) * 1e6 / _rows(suite, row)[0]['value']:.2g}")
+    return f"{n / 1e6:g} million" if n >= 1e6 else f"{n:,.0f}"
+
+
+def friends() -> str:
+    """Return what friends do to Hierarchical's regret over RAN's, in a sentence."""
+    found = {
+        one["title"]: one["scores"]["hierarchical"]["mean"]
+        for one in read("contest.json")["lines"]
+        if "hierarchical" in one["scores"]
+    }
+    texts = []
+    for title in (name for name in found if name.endswith(" and friends")):
+        name = title.removesuffix(", features and friends")
+        texts.append(
+            f"{name}: {found[title]:.3f} with friends, {found[f'{name}, features only']:.3f} without"
+        )
+    return "; ".join(texts) + "."
+
+
+def spending() -> str:
+    """Return what a budget per request was spent on, and what that was worth."""
+    found = read("spending.json")
+    always = ", ".join(
+        f"{name} {one['quality']:.3f} and {one['cost']:.1e}" for name, one in found["always"].items()
+    )
+    lines = [
+        f"{found['prompts']:,} prompts, {found['runs']} runs. Quality and dollars of one model alone: {always}.",
+        "",
+        "| budget per request | costs known | spent in the second half, of the budget | quality in the second half |",
+        "|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        spent = row["spent"]
+        of_budget = f"{statistics.mean(spent):.3f} ({min(spent):.3f} to {max(spent):.3f})"
+        known = "before" if row["known"] else "after"
+        lines.append(f"| {row['budget']:.1e} | {known} | {of_budget} | {row['quality']:.3f} |")
+    off = max(abs(1 - spent) for row in found["cheaper"] for spent in row["spent"])
+    later = f"the budget is spent again to within {off:.0%} from {found['after']} requests later on"
+    return "\n".join(["", *lines, "", f"If all costs fall to a tenth, {later}.", ""])
+
+
+def advised() -> str:
+    """Return what `coterie advise` says of the datasets that were asked about."""
+    found = {path.stem: read(f"advice/{path.name}") for path in sorted((RESULTS / "advice").glob("*.json"))}
+    lines = ["", f"| | {' | '.join(found)} |", "|---" * (len(found) + 1) + "|"]
+    for title, text in {
+        "gain by sharing, in 100": lambda one: (
+            f"{100 * one['gain']:.1f} ({100 * one['low']:.1f} to {100 * one['high']:.1f})"
+        ),
+        "score after one record of each user: own, everyone as one": lambda one: (
+            f"{one['own'][0]:.2f}, {one['everyone'][0]:.2f}"
+        ),
+        "sharing": lambda one: one["verdict"],
+    }.items():
+        lines.append(f"| {title} | {' | '.join(text(one['sharing']) for one in found.values())} |")
+    start = " | ".join(one["recommended"]["policy"] for one in found.values())
+    return "\n".join([*lines, f"| start with | {start} |", ""])
+
+
+def lemmas() -> str:
+    """Return how often each inequality of the paper was checked in random worlds, and broken."""
+    lines = ["", "| claim | checked | broken |", "|---|---|---|"]
+    for one in read("lemmas.json")["claims"].values():
+        words = one["words"].replace("|", "\\|")
+        lines.append(f"| {words} | {one['checked']:,} | {one['broken']:,} |")
+    return "\n".join([*lines, ""])
+
+
+def lemma_worlds() -> str:
+    """Return in how many random worlds the inequalities were checked."""
+    return f"{read('lemmas.json')['worlds']:,}"
+
+
 MAKERS: dict[str, Callable[..., str]] = {
     made.__name__.replace("_", "-"): made
     for made in (
@@ -290,6 +366,12 @@ MAKERS: dict[str, Callable[..., str]] = {
         at_bound,
         beyond_bound,
         prompts,
+        per_second,
+        friends,
+        spending,
+        advised,
+        lemmas,
+        lemma_worlds,
     )
 }
 

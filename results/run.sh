@@ -53,8 +53,29 @@ looks() { # simulated trials that are looked at often; a minute or two
     "${PYTHON:-.venv/bin/python}" -m tests.service.trial.looking >results/looks.json
 }
 
+advice() { # what `coterie advise` says of the datasets named; minutes
+    case $wanted in "  " | *" advice "*) ;; *) return 0 ;; esac
+    mkdir -p results/advice
+    for data in "$@"; do
+        "$coterie" advise "$data" --json --out "out/advise/$data" >"results/advice/$data.json"
+    done
+}
+
+lemmas() { # the paper's inequalities in random worlds; minutes
+    case $wanted in "  " | *" lemmas "*) ;; *) return 0 ;; esac
+    "$coterie" theory lemmas --worlds 200 --rounds 200 --json >results/lemmas.json
+}
+
+spending() { # real prompts within a budget, through the service's decisions; minutes
+    case $wanted in "  " | *" spending "*) ;; *) return 0 ;; esac
+    "${PYTHON:-.venv/bin/python}" -m tests.service.core.spending >results/spending.json
+}
+
 looks
 took
+advice lastfm delicious
+lemmas
+spending
 few=cab,linucb-single,linucb-multiple,random
 one lastfm lastfm --policies $few,club,dynucb,sclub
 one delicious delicious --policies $few,club,dynucb,sclub

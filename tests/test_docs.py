@@ -70,8 +70,8 @@ def test_the_first_page_and_the_results_have_their_numbers_made() -> None:
 
 def test_pages_have_no_measured_number_outside_of_marks() -> None:
     for name in (
-        "speed", "scale-out", "production", "policies", "compare", "contest", "guide", "evaluate", "theory",
-        "explain-guarantees", "migrate-from-personalizer",
+        "speed", "scale-out", "production", "service", "hierarchical", "policies", "compare", "contest", "guide",
+        "evaluate", "theory", "explain-guarantees", "migrate-from-personalizer",
     ):  # fmt: skip
         measured, _, _ = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").partition("on paper")
         assert not re.findall(r".*\d (?:µs|ms|GiB|times (?:as|faster)).*", MADE.MARK.sub("", measured))

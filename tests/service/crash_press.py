@@ -173,9 +173,6 @@ class Sender:
             self.open = [pair for pair in self.open if pair[1] != request.user]
             self.answers = [pair for pair in self.answers if pair[0].user != request.user]
 
-    def refused(self, request: Request) -> None:
-        """Note that a service has refused a request before it began with it."""
-
 
 @asynccontextmanager
 async def connection(port: int) -> AsyncIterator[LoadConnection]:

@@ -143,12 +143,6 @@ class Racer(Sender):
         self.operation.begin = time.monotonic()
         self.history.events.setdefault(request.event, []).append(self.operation)
 
-    def refused(self, request: Request) -> None:
-        """Leave it out: it had no effect."""
-        self.history.events[request.event] = [
-            one for one in self.history.events[request.event] if one is not self.operation
-        ]
-
     def answered(self, request: Request, status: int, answer: bytes) -> None:
         """Note its answer."""
         assert self.operation is not None

@@ -260,8 +260,6 @@ class Load:
             status, answer = 503, repr(error).encode()
             if isinstance(error, TimeoutError):
                 self._silent[place] = time.monotonic() + SILENT
-        if b'"not_accepting"' in answer:
-            sender.refused(request)
         if status == 503 or b'"busy"' in answer:  # the latter while another sender's policy learns the log
             self.refused[sender.number] = (
                 f"{time.monotonic()} {self._pair.ports[place]} {request.kind} {answer!r}"

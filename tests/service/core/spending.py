@@ -1,9 +1,10 @@
 """Which model answers a prompt, within a budget: real prompts through the service's own decisions.
 
-`python -m tests.service.core.spending` prints the figures of docs/service.md. It needs the prompts:
-`coterie data get prompts`, and COTERIE_DATA.
+`python -m tests.service.core.spending` prints results/spending.json. It needs `coterie data get prompts`, and
+COTERIE_DATA.
 """
 
+import json
 import os
 import sys
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from coterie.service.core.question import Action, Question
 from tests.service.helpers import START
 
 BUDGETS = (2.3e-4, 6.5e-4)  # dollars per request
+CUT, AFTER = 1800, 300  # requests until all models cost a tenth, and until the budget is spent again
 
 
 class Play(NamedTuple):
@@ -62,26 +64,27 @@ def play(amount: float, seed: int, cut: int | None = None, known: bool = True) -
 
 
 def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    print("budget      costs    spent, second half   quality, second half / all   spent, all")
+    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    content = prompts(price=0.0, folder=os.environ.get("COTERIE_DATA")).content
+    costs = content.payoffs - prompts(price=1.0, folder=os.environ.get("COTERIE_DATA")).content.payoffs
+    rows, cheaper = [], []
     for amount in BUDGETS:
         for known in (True, False):
-            plays = [play(amount, seed, known=known) for seed in range(runs)]
+            plays = [play(amount, seed, known=known) for seed in seeds]
             half = len(plays[0].cost) // 2
             spent = [one.cost[half:].mean() / amount for one in plays]
-            print(
-                f"{amount:.1e}  {'known' if known else 'after'}   {np.mean(spent):.3f} "
-                f"({min(spent):.3f} to {max(spent):.3f})   "
-                f"{np.mean([one.quality[half:].mean() for one in plays]):.3f} / "
-                f"{np.mean([one.quality.mean() for one in plays]):.3f}   "
-                f"{np.mean([one.cost.mean() for one in plays]) / amount:.3f}"
-            )
-    for amount in BUDGETS:
-        plays = [play(amount, seed, cut=1800) for seed in range(runs)]
-        spent = [one.cost[2100:].mean() / amount for one in plays]
-        print(
-            f"{amount:.1e}, a tenth of the costs from request 1,800: spent from 2,100 on {np.round(spent, 3)}"
+            quality = float(np.mean([one.quality[half:].mean() for one in plays]))
+            rows.append({"budget": amount, "known": known, "spent": spent, "quality": quality})
+        plays = [play(amount, seed, cut=CUT) for seed in seeds]
+        cheaper.append(
+            {"budget": amount, "spent": [one.cost[CUT + AFTER :].mean() / amount for one in plays]}
         )
+    always = {
+        name: {"quality": float(content.payoffs[:, k].mean()), "cost": float(costs[:, k].mean())}
+        for k, name in enumerate(content.items)
+    }
+    found = {"runs": len(seeds), "prompts": len(costs), "always": always, "rows": rows, "cheaper": cheaper}
+    print(json.dumps({**found, "after": AFTER}, indent=1))
 
 
 if __name__ == "__main__":

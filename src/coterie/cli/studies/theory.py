@@ -71,7 +71,12 @@ def lemmas(
     evidence = check(range(seed, seed + worlds), rounds)
     if as_json:
         counts = {
-            name: {"checked": claim.checked, "broken": claim.broken, "seeds": claim.seeds[:20]}
+            name: {
+                "words": CLAIMS[name],
+                "checked": claim.checked,
+                "broken": claim.broken,
+                "seeds": claim.seeds[:20],
+            }
             for name, claim in evidence.claims.items()
         }
         print(json.dumps({"worlds": evidence.worlds, "claims": counts}, indent=2))
