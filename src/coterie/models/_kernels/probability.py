@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import ndtr
 
 from coterie.arrays import Floats
 from coterie.models._kernels.jit import bare, jit
@@ -19,7 +18,9 @@ PAIRS = 128  # of opposite draws of correlated scores: shares have a standard er
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8) * np.array([[0.5], [0.5]]) + np.array([[0.5], [0.0]])
 GRID = np.arange(-END * STEPS, END * STEPS + 2) / STEPS
-BELOW, DENSITY = ndtr(GRID), np.exp(-GRID * GRID / 2) / math.sqrt(2 * math.pi)
+# `scipy.special.ndtr` has the same values, but takes longer to import than the rest of the models.
+BELOW = np.array([math.erfc(-z / math.sqrt(2)) / 2 for z in GRID.tolist()])
+DENSITY = np.exp(-GRID * GRID / 2) / math.sqrt(2 * math.pi)
 
 
 @bare

@@ -4,8 +4,6 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from coterie.arrays import Array, Ints
 from coterie.errors import FileError
@@ -133,6 +131,9 @@ class UserGraph:
 
     def _connects(self, pairs: Ints, tree: NDArray[np.uint8], home: Ints, n_pools: int) -> bool:
         """Return whether the edges connect exactly the components, and trees span them."""
+        from scipy.sparse import coo_array  # imported late: it is slow to import
+        from scipy.sparse.csgraph import connected_components
+
         branches = pairs[tree > 0]
         ones: Any = np.ones(len(branches), dtype=np.int8)
         shape = (len(home), len(home))

@@ -27,7 +27,6 @@ from collections.abc import Hashable, Iterable
 from typing import ClassVar, Literal, final
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from coterie.arrays import Floats
 from coterie.errors import ParameterError
@@ -112,6 +111,8 @@ class GOBLin(JointPolicy):
 
     def _blocks(self, social: SocialGraph, rng: np.random.Generator) -> list[Block]:
         """Return the blocks in which the joint matrix is stored."""
+        from scipy.sparse import csr_array  # imported late: it is slow to import
+
         weights = social.matrix()
         n = len(social.users)
         if self.variant == "exact":

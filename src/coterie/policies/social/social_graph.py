@@ -1,17 +1,17 @@
 """A given graph over users: reading it, and cutting it into clusters of limited size."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import ArpackError, eigsh
 
 from coterie.arrays import Ints
 from coterie.errors import FileError, ParameterError
 from coterie.models.checks import check_number
 from coterie.models.files import Tensors, take
+
+if TYPE_CHECKING:  # functions import what they need of SciPy: it is slow to import
+    from scipy.sparse import csr_array
 
 Edge: TypeAlias = tuple[Hashable, Hashable, float]
 Graph: TypeAlias = Iterable[Any] | Mapping[Any, Any]
@@ -24,8 +24,10 @@ class SocialGraph(NamedTuple):
     users: list[Hashable]
     edges: list[Edge]
 
-    def matrix(self) -> csr_array:
+    def matrix(self) -> "csr_array":
         """Return the symmetric weights between users, sparse: (users, users)."""
+        from scipy.sparse import csr_array
+
         row = {user: i for i, user in enumerate(self.users)}
         ends = np.array([(row[u], row[v]) for u, v, _ in self.edges], dtype=np.int64).reshape(-1, 2)
         weight = np.array([w for _, _, w in self.edges], dtype=np.float64)
@@ -157,7 +159,7 @@ def label_users(groups: Sequence[Sequence[Hashable]], users: Sequence[Hashable])
     return label
 
 
-def cut(weights: csr_array, largest: int, rng: np.random.Generator) -> Ints:
+def cut(weights: "csr_array", largest: int, rng: np.random.Generator) -> Ints:
     """Return a cluster number for each node, clusters of at most `largest` nodes, few edges between them.
 
     Every connected component that is small enough is one cluster. The others are split in two repeatedly, by
@@ -179,8 +181,10 @@ def cut(weights: csr_array, largest: int, rng: np.random.Generator) -> Ints:
     return label
 
 
-def components(weights: csr_array, nodes: Ints | None = None) -> list[Ints]:
+def components(weights: "csr_array", nodes: Ints | None = None) -> list[Ints]:
     """Return the nodes of each connected component, in order; `nodes` are their numbers, if not 0, 1, …"""
+    from scipy.sparse.csgraph import connected_components
+
     nodes = np.arange(weights.shape[0]) if nodes is None else nodes
     if not len(nodes):
         return []
@@ -189,8 +193,12 @@ def components(weights: csr_array, nodes: Ints | None = None) -> list[Ints]:
     return np.split(nodes[order], np.cumsum(np.bincount(label, minlength=count))[:-1])
 
 
-def _fiedler_order(weights: csr_array, rng: np.random.Generator) -> Ints:
+def _fiedler_order(weights: "csr_array", rng: np.random.Generator) -> Ints:
     """Return the nodes of a connected graph along the second eigenvector of its normalised Laplacian."""
+    from scipy.sparse import csr_array, diags_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+    from scipy.sparse.linalg import ArpackError, eigsh
+
     n = weights.shape[0]
     scale = 1 / np.sqrt(weights.sum(axis=1))
     similar = diags_array(scale) @ weights @ diags_array(scale)
@@ -208,7 +216,7 @@ def _fiedler_order(weights: csr_array, rng: np.random.Generator) -> Ints:
     return np.argsort(sign * second, kind="stable")
 
 
-def _best_cut(weights: csr_array) -> int:
+def _best_cut(weights: "csr_array") -> int:
     """Return where to split ordered nodes by the normalised cut, with at least a quarter of them on each side."""
     n = weights.shape[0]
     edges = weights.tocoo()

@@ -21,7 +21,6 @@ import math
 from typing import NamedTuple
 
 from msgspec import Struct
-from scipy.special import stdtrit
 
 from coterie.models.always_valid import LEVEL, always, always_for
 from coterie.service.trial.intervals import ADDED, Interval, Z
@@ -143,6 +142,8 @@ def from_bound(sums: Sums, reach: float) -> tuple[float, float]:
 
 def _student(freedom: float) -> float:
     """Return the 97.5 % quantile of Student's t."""
+    from scipy.special import stdtrit  # imported late: it is slow to import
+
     return float(stdtrit(freedom, 1 - LEVEL / 2))
 
 
