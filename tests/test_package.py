@@ -54,7 +54,10 @@ def test_every_supported_python_is_tested() -> None:
         ("import coterie", ["numba", "polars", "litestar", "sklearn", "ray"]),
         ("from coterie import AsyncClient, Client", ["numpy", "numba", "scipy", "litestar", "msgspec"]),
         ("from coterie import CAB", ["polars", "sklearn", "scipy.special", "scipy.sparse"]),
-        ("import coterie.service.serve", ["polars", "sklearn", "ray", "jax", "scipy.special", "scipy.sparse"]),
+        (
+            "import coterie.service.serve",
+            ["polars", "sklearn", "ray", "jax", "scipy.special", "scipy.sparse"],
+        ),
     ],
 )
 def test_importing_does_not_wait_for_what_is_not_needed_yet(what: str, heavy: list[str]) -> None:
