@@ -77,8 +77,18 @@ def test_the_first_payoff_is_exact_conditioning() -> None:
     assert crosses.block.spread[0, 0, 0] == pytest.approx(constant - constant**2 / total)
 
 
-@pytest.mark.parametrize(("explore", "floor"), [(1.0, 0.01), (0.3, 0.15), (0.0, 0.0)])
-@pytest.mark.parametrize(("clicks", "half_life"), [(False, None), (True, "learned"), (False, 8.0)])
+EXPLORING = [(1.0, 0.01), (0.3, 0.15), (0.0, 0.0)]  # explore and floor
+LEARNING = [(False, None), (True, "learned"), (False, 8.0)]  # clicks and half_life
+
+
+@pytest.mark.parametrize(
+    ("explore", "floor", "clicks", "half_life"),
+    [
+        pytest.param(*exploring, *learning, marks=pytest.mark.slow if i and i != k else [])
+        for i, exploring in enumerate(EXPLORING)
+        for k, learning in enumerate(LEARNING)
+    ],
+)
 def test_choices_are_those_of_the_twin(
     explore: float, floor: float, clicks: bool, half_life: HalfLife
 ) -> None:
