@@ -1,8 +1,11 @@
 """The commands around the service, as one types them; and no route is left out of the documentation."""
 
+import ast
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -201,3 +204,13 @@ def test_a_load_test_of_several_services_says_what_following_costs() -> None:
     assert row["following_a_rank"] is not None
     done = run.invoke(app, ["loadtest", "--workers", "2,none"])
     assert str(done.exception) == "--workers is '2,none', expected numbers from 1 to 16, like 1,2,4"
+
+
+def test_a_service_multiplies_matrices_in_one_thread() -> None:
+    code = "import coterie.cli.serving.serve, threadpoolctl, numpy; print(threadpoolctl.threadpool_info())"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    found = [one["num_threads"] for one in ast.literal_eval(done.stdout) if one["internal_api"] == "openblas"]
+    assert set(found) <= {1}
