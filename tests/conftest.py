@@ -22,7 +22,9 @@ settings.register_profile("same", settings.get_profile("search"), derandomize=Tr
 settings.load_profile("same")
 
 
-# Threads of NumPy's linear algebra wait for each other in loops: on a busy machine a small matrix takes seconds.
+# Threads of NumPy's linear algebra wait for each other in loops: on a busy machine a small matrix takes seconds. And
+# the last bits of a product depend on how many there are: the processes that tests start must agree with the tests.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 threadpool_limits(1, "blas")
 
 # What is tested is machine code, also in the processes that tests start; test_beside.py tests the loops in Python.

@@ -1,13 +1,8 @@
 """`coterie serve`: decisions over HTTP."""
 
-import os
 from typing import Annotated
 
 import typer
-
-# Before NumPy is imported: it would multiply matrices of 90 rows in several threads, which wait for each other longer
-# than one takes, and which several services on a machine take from each other.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from coterie.cli.shared.options import SettingsOption, split_settings
 
