@@ -201,6 +201,7 @@ class Population:
             and 1 <= d <= self.n_weights
             and (model.users.weight >= 0).all()
             and (model.users.square >= 0).all()
+            and 0 < model.keep[0] <= 1
             and (model.effects[:, 0] >= 0).all()
             and (model.seen[1] >= 0).all()
             and (model.paid[[SQUARES_, arrays.ERRORS_, arrays.GUESSES_]] >= 0).all()
